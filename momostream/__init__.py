@@ -1,0 +1,42 @@
+"""Online forecasts of multivariate sensor feeds with honest joint uncertainty.
+
+The model is MOMoGP [1]_: a probabilistic circuit of sums, covariate gates and output splits over Gaussian
+process experts. `momostream.sklearn` holds the estimator for batches of rows.
+
+Importing the package is cheap: what it exports is loaded at first use.
+
+References
+----------
+.. [1] Yu et al., "Leveraging Probabilistic Circuits for Nonparametric Multi-Output Regression", UAI 2021.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from . import sklearn as sklearn
+    from .nodes import Circuit
+    from .presets import PRESETS
+
+__version__ = "0.1.0"
+
+__all__ = ["PRESETS", "Circuit", "__version__"]
+
+_HOMES = {"PRESETS": "momostream.presets", "Circuit": "momostream.nodes"}
+# Not in __all__: a star import must not load scikit-learn.
+_MODULES = ("sklearn",)
+
+
+# object, not Any: a misspelt name is then an error for type checkers where it is used.
+def __getattr__(name: str) -> object:
+    if name in _HOMES:
+        return getattr(import_module(_HOMES[name]), name)
+    if name in _MODULES:
+        return import_module(f"{__name__}.{name}")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_HOMES, *_MODULES})

@@ -1,0 +1,632 @@
+"""What a prediction is: one joint law of all outputs per row, and every quantity from that law.
+
+`Distribution` is what users see. `MixtureDistribution` wraps a true finite mixture, the law of a circuit with
+posterior or uniform weights (`momostream.laws`). `CopulaDistribution` is the law of stacked experts: per output a
+mixture of Student-t's, joined by one t-copula.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from functools import cached_property
+from typing import Self
+
+import numpy as np
+import numpy.typing as npt
+from scipy.special import gammainccinv, gammaincinv, ndtr
+
+from momostream.laws import (
+    BoolArray,
+    FloatArray,
+    IntArray,
+    Law,
+    Marginals,
+    StudentT,
+    regularise,
+    t_cdf,
+    t_log_pdf,
+    t_quantile,
+)
+
+__all__ = ["CopulaDistribution", "Distribution", "MixtureDistribution"]
+
+# Rows and outputs shown by repr.
+_SHOWN_ROWS = 5
+_SHOWN_TARGETS = 6
+
+
+class Distribution(ABC):
+    """Predictive law of `n_rows` rows over `n_targets` outputs.
+
+    Rows are independent of each other; outputs are not. NaN in values means that an output was not observed.
+
+    Attributes
+    ----------
+    targets : tuple or None
+        Names of the outputs.
+    n_rows, n_targets : int
+        Size of the law.
+    """
+
+    targets: tuple[Hashable, ...] | None
+    n_rows: int
+    n_targets: int
+
+    def __init__(self, n_rows: int, n_targets: int, targets: Sequence[Hashable] | None) -> None:
+        self.n_rows = n_rows
+        self.n_targets = n_targets
+        self.targets = None if targets is None else tuple(targets)
+        if self.targets is not None and len(self.targets) != n_targets:
+            raise ValueError(f"got {len(self.targets)} target names for {n_targets} outputs")
+
+    @property
+    @abstractmethod
+    def mean(self) -> FloatArray:
+        """Mean, shape (n_rows, n_targets)."""
+
+    @property
+    @abstractmethod
+    def std(self) -> FloatArray:
+        """Standard deviation of y, noise included, shape (n_rows, n_targets)."""
+
+    @property
+    @abstractmethod
+    def cov(self) -> FloatArray:
+        """Covariance between outputs, noise included, shape (n_rows, n_targets, n_targets).
+
+        Covariances with an output of infinite variance are NaN.
+        """
+
+    def log_pdf(self, Y: npt.ArrayLike) -> FloatArray:
+        """Joint log density of each row of `Y` (n_rows, n_targets): shape (n_rows,)."""
+        return self._log_pdf(self._values(Y))
+
+    def log_pdf_each(self, Y: npt.ArrayLike) -> FloatArray:
+        """Log density of each output on its own: shape (n_rows, n_targets), 0 where `Y` is NaN."""
+        return self._log_pdf_each(self._values(Y))
+
+    def cdf(self, Y: npt.ArrayLike) -> FloatArray:
+        """Probability that an output is at most `Y`: shape (n_rows, n_targets), NaN where `Y` is."""
+        return self._cdf(self._values(Y))
+
+    def quantile(self, q: float | Sequence[float] | FloatArray) -> FloatArray:
+        """Quantiles of each output.
+
+        Parameters
+        ----------
+        q : float or sequence of k floats
+            Probabilities inside (0, 1).
+
+        Returns
+        -------
+        array of shape (n_rows, n_targets), or (k, n_rows, n_targets) for a sequence
+        """
+        levels = np.asarray(q, dtype=np.float64)
+        if levels.ndim > 1:
+            raise ValueError(f"q must be a number or a sequence of numbers, got shape {levels.shape}")
+        if not ((levels > 0.0) & (levels < 1.0)).all():
+            raise ValueError("quantile levels must lie inside (0, 1)")
+        shape = (*levels.shape, self.n_rows, self.n_targets)
+        p = np.broadcast_to(levels[..., np.newaxis, np.newaxis], shape)
+        upper = p > 0.5
+        return self._tail_quantile(np.where(upper, 1.0 - p, p), upper)
+
+    def interval(self, level: float) -> tuple[FloatArray, FloatArray]:
+        """Central interval of each output: what lies outside is split evenly between both sides.
+
+        Parameters
+        ----------
+        level : float
+            Probability inside, between 0 and 1.
+
+        Returns
+        -------
+        lower, upper : arrays of shape (n_rows, n_targets)
+        """
+        if not 0.0 < level < 1.0:
+            raise ValueError(f"level must lie inside (0, 1), got {level}")
+        lower, upper = self.quantile([0.5 - 0.5 * level, 0.5 + 0.5 * level])
+        return lower, upper
+
+    def sample(self, size: int = 1, seed: int | np.random.Generator | None = None) -> FloatArray:
+        """Draw `size` joint values of every row: shape (size, n_rows, n_targets)."""
+        if size < 0:
+            raise ValueError(f"size must not be negative, got {size}")
+        return self._sample(size, np.random.default_rng(seed))
+
+    def condition(self, known: Mapping[Hashable, npt.ArrayLike] | npt.ArrayLike) -> Distribution:
+        """Return the law of the other outputs, given some of them.
+
+        Parameters
+        ----------
+        known : mapping or array of shape (n_rows, n_targets)
+            A mapping from target names or positions to values, one per row or one for all; or an array with NaN for
+            the outputs that are not known, the same ones in every row.
+
+        Returns
+        -------
+        Distribution
+            Over the outputs that are not known, in their order.
+        """
+        Y = self._known_values(known) if isinstance(known, Mapping) else self._values(known)
+        given = ~np.isnan(Y)
+        if isinstance(known, Mapping):
+            mask = np.zeros(self.n_targets, dtype=np.bool_)
+            mask[[self._position(key) for key in known]] = True
+        else:
+            mask = given.any(axis=0)
+        if not np.isfinite(Y[given]).all():
+            raise ValueError("known values must be finite")
+        if not (given == mask).all():
+            raise ValueError("the same outputs must be known in all rows")
+        if mask.all():
+            raise ValueError("all outputs are known: nothing is left to predict")
+        if not mask.any():
+            return self
+        rest = None if self.targets is None else tuple(np.array(self.targets, dtype=object)[~mask])
+        return self._condition(Y, mask, rest)
+
+    def __len__(self) -> int:
+        return self.n_rows
+
+    def __getitem__(self, rows: int | slice | Sequence[int] | IntArray | BoolArray) -> Self:
+        picked = np.arange(self.n_rows)[rows]
+        return self._take(np.atleast_1d(picked))
+
+    def __iter__(self) -> Iterator[Self]:
+        return (self[i] for i in range(self.n_rows))
+
+    def __repr__(self) -> str:
+        names = [str(name) for name in self.targets or range(self.n_targets)][:_SHOWN_TARGETS]
+        head = self[:_SHOWN_ROWS]
+        mean, std = head.mean, head.std
+        cells = [names] + [
+            [f"{m:.4g} ± {s:.3g}" for m, s in zip(*pair, strict=True)]
+            for pair in zip(mean[:, : len(names)], std[:, : len(names)], strict=True)
+        ]
+        widths = [max(len(row[j]) for row in cells) for j in range(len(names))]
+        lines = ["  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)) for row in cells]
+        if self.n_targets > len(names):
+            lines = [f"{line}  ..." for line in lines]
+        if self.n_rows > _SHOWN_ROWS:
+            lines.append("...")
+        title = f"{type(self).__name__}: {self.n_rows} rows, {self.n_targets} outputs, mean ± std"
+        return "\n".join([title, *(f"  {line}" for line in lines)])
+
+    @abstractmethod
+    def _log_pdf(self, Y: FloatArray) -> FloatArray: ...
+
+    @abstractmethod
+    def _log_pdf_each(self, Y: FloatArray) -> FloatArray: ...
+
+    @abstractmethod
+    def _cdf(self, Y: FloatArray) -> FloatArray: ...
+
+    @abstractmethod
+    def _tail_quantile(self, p: FloatArray, upper: BoolArray) -> FloatArray: ...
+
+    @abstractmethod
+    def _sample(self, size: int, rng: np.random.Generator) -> FloatArray: ...
+
+    @abstractmethod
+    def _condition(self, Y: FloatArray, known: BoolArray, targets: tuple[Hashable, ...] | None) -> Distribution: ...
+
+    @abstractmethod
+    def _take(self, rows: IntArray) -> Self: ...
+
+    def _values(self, Y: npt.ArrayLike) -> FloatArray:
+        Y = np.asarray(Y, dtype=np.float64)
+        if Y.shape != (self.n_rows, self.n_targets):
+            raise ValueError(f"expected values of shape {(self.n_rows, self.n_targets)}, got {Y.shape}")
+        return Y
+
+    def _known_values(self, known: Mapping[Hashable, npt.ArrayLike]) -> FloatArray:
+        Y = np.full((self.n_rows, self.n_targets), np.nan)
+        for key, values in known.items():
+            column = np.asarray(values, dtype=np.float64)
+            if column.shape not in {(), (self.n_rows,)}:
+                raise ValueError(f"known values of {key!r} need shape ({self.n_rows},), got {column.shape}")
+            if np.isnan(column).any():
+                raise ValueError(f"known values of {key!r} contain NaN")
+            Y[:, self._position(key)] = column
+        return Y
+
+    def _position(self, key: Hashable) -> int:
+        if self.targets is not None and key in self.targets:
+            return self.targets.index(key)
+        if isinstance(key, int | np.integer) and not isinstance(key, bool) and 0 <= key < self.n_targets:
+            return int(key)
+        known = range(self.n_targets) if self.targets is None else self.targets
+        raise ValueError(f"unknown target {key!r}; the targets are {', '.join(map(repr, known))}")
+
+
+class MixtureDistribution(Distribution):
+    """Predictive law that is a finite mixture, given as a law of `momostream.laws`.
+
+    Parameters
+    ----------
+    law : Law
+        Over rows and outputs.
+    targets : sequence, optional
+        Names of the outputs.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from momostream.laws import Mixture, StudentT
+    >>> S = np.array([[1.0, 0.8], [0.8, 1.0]])
+    >>> experts = [StudentT(np.array([[m, m]]), S, 10.0) for m in (0.0, 2.0)]
+    >>> d = MixtureDistribution(Mixture(np.log([0.5, 0.5]), experts), targets=("wind", "power"))
+    >>> d
+    MixtureDistribution: 1 rows, 2 outputs, mean ± std
+          wind     power
+      1 ± 1.5   1 ± 1.5
+    >>> d.cov.round(2)
+    array([[[2.25, 2.  ],
+            [2.  , 2.25]]])
+    >>> d.condition({"wind": 2.0}).quantile([0.05, 0.5, 0.95]).ravel().round(2)
+    array([0.37, 1.86, 3.05])
+    """
+
+    def __init__(self, law: Law, targets: Sequence[Hashable] | None = None) -> None:
+        super().__init__(law.n_rows, law.n_targets, targets)
+        self.law = law
+
+    @cached_property
+    def marginals(self) -> Marginals:
+        """Each output on its own: a mixture of Student-t's."""
+        return self.law.marginals()
+
+    @property
+    def mean(self) -> FloatArray:
+        """Mean, shape (n_rows, n_targets)."""
+        return self.law.mean
+
+    @property
+    def std(self) -> FloatArray:
+        """Standard deviation of y, noise included, shape (n_rows, n_targets)."""
+        return np.asarray(np.sqrt(self.marginals.variance))
+
+    @property
+    def cov(self) -> FloatArray:
+        """Covariance between outputs, noise included, shape (n_rows, n_targets, n_targets)."""
+        return self.law.covariance
+
+    def _log_pdf(self, Y: FloatArray) -> FloatArray:
+        return self.law.log_pdf(Y)
+
+    def _log_pdf_each(self, Y: FloatArray) -> FloatArray:
+        return self.marginals.log_pdf(Y)
+
+    def _cdf(self, Y: FloatArray) -> FloatArray:
+        return self.marginals.cdf(Y)
+
+    def _tail_quantile(self, p: FloatArray, upper: BoolArray) -> FloatArray:
+        return self.marginals.tail_quantile(p, upper)
+
+    def _sample(self, size: int, rng: np.random.Generator) -> FloatArray:
+        return self.law.sample(size, rng)
+
+    def _condition(self, Y: FloatArray, known: BoolArray, targets: tuple[Hashable, ...] | None) -> MixtureDistribution:
+        return MixtureDistribution(self.law.condition(Y, known), targets)
+
+    def _take(self, rows: IntArray) -> Self:
+        return type(self)(self.law.take(rows), self.targets)
+
+
+class CopulaDistribution(Distribution):
+    """Mixtures of Student-t's per output, joined by one t-copula.
+
+    A latent Student-t vector z has the given correlation and degrees of freedom; output p is the value that has, under
+    its own mixture, the probability that z_p has under its own Student-t. Conditioning on outputs conditions z, which
+    stays a Student-t: the result is of this class again.
+
+    Parameters
+    ----------
+    marginals : Marginals
+        Law of each output.
+    correlation : array of shape (n_targets, n_targets) or (n_rows, n_targets, n_targets)
+        Correlation of the copula. One that is only semi-definite (collinear outputs) gets a relative jitter of 1e-10,
+        once.
+    dof : float or array of shape (n_rows,)
+        Degrees of freedom of the copula; infinite for a Gaussian copula.
+    targets : sequence, optional
+        Names of the outputs.
+
+    Notes
+    -----
+    Tail probabilities are followed down to 1e-300 on both sides. Beyond, an output keeps the latent value of that
+    probability, so that its density decreases as its own mixture says and the copula adds nothing further.
+
+    Mean and standard deviation come straight from the marginals; of a conditioned law by quadrature, with tails cut
+    at a probability of 1e-17. Covariances come from quadrature as well: given the scale that all z share they are
+    those of a Gaussian copula, whose Hermite expansion sum_k rho^k a_k b_k keeps the result positive semi-definite.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from momostream.laws import Marginals
+    >>> m = Marginals(1.0, np.zeros((1, 1, 2)), [[[1.0, 2.0]]], np.inf)
+    >>> d = CopulaDistribution(m, [[1.0, 0.5], [0.5, 1.0]], np.inf, targets=("a", "b"))
+    >>> d.cov.round(6)
+    array([[[1., 1.],
+            [1., 4.]]])
+    >>> given = d.condition({"a": 2.0})
+    >>> given.targets, given.mean.round(6), given.std.round(6)
+    (('b',), array([[2.]]), array([[1.732051]]))
+    """
+
+    def __init__(
+        self,
+        marginals: Marginals,
+        correlation: npt.ArrayLike,
+        dof: npt.ArrayLike,
+        targets: Sequence[Hashable] | None = None,
+    ) -> None:
+        n, p = marginals.n_rows, marginals.n_targets
+        R = np.asarray(correlation, dtype=np.float64)
+        if R.shape not in {(p, p), (n, p, p)}:
+            raise ValueError(f"correlation of shape {R.shape} does not fit {n} rows and {p} outputs")
+        diagonal = np.diagonal(R, axis1=-2, axis2=-1)
+        if not (np.isfinite(R).all() and (np.abs(diagonal - 1.0) <= 1e-6).all()):
+            raise ValueError("a correlation matrix is finite with ones on its diagonal")
+        R, _ = regularise(R)
+        spread = np.sqrt(np.diagonal(R, axis1=-2, axis2=-1))
+        R = R / (spread[..., :, np.newaxis] * spread[..., np.newaxis, :])
+        dof = np.asarray(dof, dtype=np.float64)
+        if dof.shape not in {(), (n,)} or not (dof > 0.0).all():
+            raise ValueError("dof must be one positive number, or one per row")
+        self._set(marginals, StudentT(np.zeros((n, p)), R, dof), np.broadcast_to(dof, (n,)), False, targets)
+
+    def _set(
+        self,
+        marginals: Marginals,
+        latent: StudentT,
+        dof: FloatArray,
+        conditioned: bool,
+        targets: Sequence[Hashable] | None,
+    ) -> Self:
+        super().__init__(marginals.n_rows, marginals.n_targets, targets)
+        #: Law of each output before any conditioning.
+        self._base = marginals
+        self._latent = latent
+        self._dof = dof
+        self._conditioned = conditioned
+        return self
+
+    @property
+    def mean(self) -> FloatArray:
+        """Mean, shape (n_rows, n_targets)."""
+        return self._moments[0]
+
+    @property
+    def std(self) -> FloatArray:
+        """Standard deviation of y, noise included, shape (n_rows, n_targets)."""
+        return self._moments[1]
+
+    @cached_property
+    def _moments(self) -> tuple[FloatArray, FloatArray]:
+        if not self._conditioned:
+            return self._base.mean, np.sqrt(self._base.variance)
+        return _conditioned_moments(self)
+
+    @cached_property
+    def cov(self) -> FloatArray:
+        """Covariance between outputs, noise included, shape (n_rows, n_targets, n_targets)."""
+        return _copula_covariance(self)
+
+    def _log_pdf(self, Y: FloatArray) -> FloatArray:
+        z = self._scores(*self._base.tails(Y))
+        log_ratio = np.where(np.isnan(Y), 0.0, self._base.log_pdf(Y) - t_log_pdf(z, self._dof[:, np.newaxis]))
+        return np.asarray(log_ratio.sum(axis=1) + self._latent.log_pdf(z))
+
+    def _log_pdf_each(self, Y: FloatArray) -> FloatArray:
+        log_pdf = self._base.log_pdf(Y)
+        if not self._conditioned:
+            return log_pdf
+        z = self._scores(*self._base.tails(Y))
+        spread = self._latent.spread
+        after = t_log_pdf((z - self._latent.mean) / spread, self._latent.dof[:, np.newaxis]) - np.log(spread)
+        return np.where(np.isnan(Y), 0.0, log_pdf + after - t_log_pdf(z, self._dof[:, np.newaxis]))
+
+    def _cdf(self, Y: FloatArray) -> FloatArray:
+        return self._tails(Y)[0] if self._conditioned else self._base.cdf(Y)
+
+    def _tails(self, Y: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Lower and upper tail probabilities of `Y` (..., n_rows, n_targets)."""
+        z = (self._scores(*self._base.tails(Y)) - self._latent.mean) / self._latent.spread
+        dof = self._latent.dof[:, np.newaxis]
+        return t_cdf(z, dof), t_cdf(-z, dof)
+
+    def _tail_quantile(self, p: FloatArray, upper: BoolArray) -> FloatArray:
+        if not self._conditioned:
+            return self._base.tail_quantile(p, upper)
+        t = t_quantile(p, self._latent.dof[:, np.newaxis])
+        return self._from_scores(self._latent.mean + self._latent.spread * np.where(upper, -t, t))
+
+    def _sample(self, size: int, rng: np.random.Generator) -> FloatArray:
+        return self._from_scores(self._latent.sample(size, rng))
+
+    def _scores(self, lower: FloatArray, upper: FloatArray) -> FloatArray:
+        """Latent values of tail probabilities under the marginals, (..., n_rows, n_targets)."""
+        z = t_quantile(np.minimum(lower, upper), self._dof[:, np.newaxis])
+        return np.where(lower <= upper, z, -z)
+
+    def _from_scores(self, z: FloatArray) -> FloatArray:
+        """Values of the outputs for latent values `z`, (..., n_rows, n_targets)."""
+        p = t_cdf(-np.abs(z), self._dof[:, np.newaxis])
+        return self._base.tail_quantile(p, z > 0.0)
+
+    def _condition(self, Y: FloatArray, known: BoolArray, targets: tuple[Hashable, ...] | None) -> CopulaDistribution:
+        z = np.where(known, self._scores(*self._base.tails(Y)), np.nan)
+        base = self._base.select(np.flatnonzero(~known))
+        return object.__new__(CopulaDistribution)._set(base, self._latent.condition(z, known), self._dof, True, targets)
+
+    def _take(self, rows: IntArray) -> Self:
+        new = object.__new__(type(self))
+        return new._set(
+            self._base.take(rows), self._latent.take(rows), self._dof[rows], self._conditioned, self.targets
+        )
+
+
+# ---------------------------------------------------------------------------------------------------------------
+# Quadrature for the copula
+
+# Normal scores up to a tail probability of 1e-17.
+_NODES = np.linspace(-8.5, 8.5, 129)
+_NODE_WEIGHTS = np.exp(-0.5 * _NODES**2) / np.exp(-0.5 * _NODES**2).sum()
+# Scores of the scale that all latent values share, in a t-copula.
+_SCALE_NODES = np.linspace(-8.0, 8.0, 33)
+_SCALE_WEIGHTS = np.exp(-0.5 * _SCALE_NODES**2) / np.exp(-0.5 * _SCALE_NODES**2).sum()
+# Gauss-Legendre inside each cell.
+_INNER, _INNER_WEIGHTS = np.polynomial.legendre.leggauss(3)
+# Terms of the Hermite expansion.
+_N_HERMITE = 32
+# Values held at once.
+_CHUNK = 1 << 21
+
+
+def _scores_to_quantiles(scores: FloatArray, dof: FloatArray) -> FloatArray:
+    """Quantiles of a standard Student-t at normal scores."""
+    t = t_quantile(ndtr(-np.abs(scores)), dof)
+    return np.where(scores > 0.0, -t, t)
+
+
+def _tables(d: CopulaDistribution) -> tuple[FloatArray, FloatArray]:
+    """Return latent values and outputs at knots, (n_rows, n_targets, n_knots), ascending.
+
+    Knots are quantiles of the components, so that steps between far apart components are sharp.
+    """
+    w, m, s, v = d._base.weights, d._base.means, d._base.scales, d._base.dofs
+    per_component = max(17, 128 // d._base.n_components + 1)
+    scores = np.linspace(-8.5, 8.5, per_component)[:, np.newaxis, np.newaxis, np.newaxis]
+    y = m + s * _scores_to_quantiles(scores, v)
+    # Components of weight zero would widen the table for nothing.
+    heaviest = np.take_along_axis(y, w.argmax(axis=1)[np.newaxis, :, np.newaxis], axis=2)
+    y = np.where(w > 0.0, y, heaviest)
+    y = np.moveaxis(y, 2, 1).reshape(-1, d.n_rows, d.n_targets)
+    y.sort(axis=0)
+    y = y[:: max(1, y.shape[0] // 256)]
+    z = d._scores(*d._base.tails(y))
+    # Rounding must not break the order.
+    z = np.maximum.accumulate(z, axis=0)
+    return np.moveaxis(z, 0, 2), np.moveaxis(y, 0, 2)
+
+
+def _look_up(at: FloatArray, z: FloatArray, y: FloatArray) -> FloatArray:
+    """Interpolate `y` over `z` (both (n_rows, n_targets, n_knots)) at `at` (n_rows, n_targets, ...)."""
+    found = np.empty(at.shape)
+    for index in np.ndindex(at.shape[:2]):
+        found[index] = np.interp(at[index], z[index], y[index])
+    return found
+
+
+def _conditioned_moments(d: CopulaDistribution) -> tuple[FloatArray, FloatArray]:
+    """Mean and standard deviation by integrating tail probabilities over y, exact across steps of the quantiles.
+
+    E y = c + int_c^inf P(Y > y) dy - int_-inf^c P(Y < y) dy, and likewise for the second moment, for any centre c.
+    """
+    mean, std = np.empty((2, d.n_rows, d.n_targets))
+    step = max(1, _CHUNK // (3 * _NODES.size * d.n_targets * d._base.n_components))
+    for start in range(0, d.n_rows, step):
+        rows = np.arange(start, min(start + step, d.n_rows))
+        mean[rows], std[rows] = _conditioned_moments_of(d._take(rows))
+    return mean, std
+
+
+def _conditioned_moments_of(d: CopulaDistribution) -> tuple[FloatArray, FloatArray]:
+    # Edges of the cells only have to be near the quantiles: no roots are needed.
+    t = _scores_to_quantiles(_NODES, d._latent.dof[:, np.newaxis, np.newaxis])
+    at = d._latent.mean[..., np.newaxis] + d._latent.spread[..., np.newaxis] * t
+    edges = np.moveaxis(_look_up(at, *_tables(d)), 2, 0)
+    half = 0.5 * np.diff(edges, axis=0)
+    centre = edges[_NODES.size // 2]
+    first, second = np.zeros((2, d.n_rows, d.n_targets))
+    below = (np.arange(_NODES.size - 1) < _NODES.size // 2)[:, np.newaxis, np.newaxis]
+    for x, weight in zip(_INNER, _INNER_WEIGHTS, strict=True):
+        y = edges[:-1] + half * (1.0 + x)
+        lower, upper = d._tails(y)
+        mass = weight * half * np.where(below, -lower, upper)
+        first += mass.sum(axis=0)
+        second += 2.0 * (mass * (y - centre)).sum(axis=0)
+    variance = np.maximum(second - first**2, 0.0)
+    # The tail index of the conditioned law: y^-v under the marginal, thinned by the narrower latent law.
+    heaviest = np.where(d._base.weights > 0.0, d._base.dofs, np.inf).min(axis=1)
+    with np.errstate(invalid="ignore"):
+        thinning = np.where(
+            np.isfinite(d._dof)[:, np.newaxis],
+            (d._latent.dof / d._dof)[:, np.newaxis],
+            1.0 / d._latent.spread**2,
+        )
+    return centre + first, np.sqrt(np.where(heaviest * thinning <= 2.0, np.inf, variance))
+
+
+def _hermite(x: FloatArray, n_terms: int) -> FloatArray:
+    """Return orthonormal Hermite polynomials under the standard normal at `x`: (n_terms, x.size)."""
+    h = np.ones((n_terms, x.size))
+    h[1] = x
+    for k in range(2, n_terms):
+        h[k] = (x * h[k - 1] - np.sqrt(k - 1.0) * h[k - 2]) / np.sqrt(k)
+    return h
+
+
+def _shared_scales(dof: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Nodes (n_rows, n_nodes) and weights of sqrt(dof / chi2(dof))."""
+    if np.isinf(dof).all():
+        return np.ones((dof.size, 1)), np.ones(1)
+    finite = np.isfinite(dof)
+    half = np.where(finite, 0.5 * dof, 1.0)[:, np.newaxis]
+    tail = ndtr(-np.abs(_SCALE_NODES))
+    gamma = np.where(_SCALE_NODES < 0.0, gammaincinv(half, tail), gammainccinv(half, tail))
+    return np.where(finite[:, np.newaxis], np.sqrt(half / np.maximum(gamma, 1e-100)), 1.0), _SCALE_WEIGHTS
+
+
+def _copula_covariance(d: CopulaDistribution) -> FloatArray:
+    """Covariance of the outputs of a copula, shape (n_rows, n_targets, n_targets)."""
+    covariance = np.empty((d.n_rows, d.n_targets, d.n_targets))
+    n_scales = 1 if np.isinf(d._dof).all() else _SCALE_NODES.size
+    step = max(1, _CHUNK // (n_scales * _NODES.size * d.n_targets))
+    for start in range(0, d.n_rows, step):
+        rows = np.arange(start, min(start + step, d.n_rows))
+        covariance[rows] = _quadrature_covariance(d._take(rows))
+    # Only the shape of the dependence is left to quadrature; the variances are those of the marginals.
+    diagonal = np.arange(d.n_targets)
+    std = d.std
+    spread = np.sqrt(covariance[:, diagonal, diagonal])
+    stretch = np.where(np.isfinite(std), std / spread, np.nan)
+    covariance *= stretch[:, :, np.newaxis] * stretch[:, np.newaxis]
+    covariance[:, diagonal, diagonal] = std**2
+    return covariance
+
+
+def _quadrature_covariance(d: CopulaDistribution) -> FloatArray:
+    scales, scale_weights = _shared_scales(d._latent.dof)
+    z = scales[:, np.newaxis, :, np.newaxis] * _NODES
+    z = d._latent.mean[..., np.newaxis, np.newaxis] + d._latent.spread[..., np.newaxis, np.newaxis] * z
+    y = _look_up(z, *_tables(d))
+    y -= y.mean(axis=(2, 3), keepdims=True)
+    correlation = np.broadcast_to(d._latent.scale, (d.n_rows, d.n_targets, d.n_targets))
+    spread = np.sqrt(np.diagonal(correlation, axis1=1, axis2=2))
+    correlation = correlation / (spread[:, :, np.newaxis] * spread[:, np.newaxis])
+
+    h = _hermite(_NODES, _N_HERMITE)
+    a = y @ (h * _NODE_WEIGHTS).T  # (n_rows, n_targets, n_scales, n_terms)
+    residual = y - a @ h
+    a[..., 0] -= (scale_weights * a[..., 0]).sum(axis=2, keepdims=True)
+    root = np.sqrt(scale_weights)
+    power = np.ones_like(correlation)
+    covariance = np.zeros_like(correlation)
+    for k in range(_N_HERMITE):
+        b = a[..., k] * root
+        covariance += power * (b @ np.swapaxes(b, 1, 2))
+        power = power * correlation
+    # What the expansion leaves out counts as if it all were of the next order, even and odd functions apart: exact for
+    # correlations of 0, 1 and -1, between them off by little, and a product of semi-definite matrices always.
+    weights = root[:, np.newaxis] * np.sqrt(_NODE_WEIGHTS)
+    mirrored = residual[..., ::-1]
+    for order, part in ((0, residual + mirrored), (1, residual - mirrored)):
+        b = (0.5 * part * weights).reshape(d.n_rows, d.n_targets, -1)
+        gram = b @ np.swapaxes(b, 1, 2)
+        covariance += (power if order == _N_HERMITE % 2 else power * correlation) * gram
+    return covariance

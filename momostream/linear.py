@@ -1,0 +1,159 @@
+"""The weight-space Bayesian linear expert: no stored rows, O(n_inputs^2) per row.
+
+``R = Phi B + noise`` with ``Phi = [1, (X - centre) / spread]``, a ridge prior on the slopes and a nearly flat one on the
+intercept; the covariance of the outputs is integrated out as in `momostream.regions`.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import multigammaln
+
+from momostream.covariance import input_spread
+from momostream.regions import NU0, SCALE0, SHRINKAGE, HeldOut, Posterior, nearest_correlation, standardisation
+
+__all__ = ["LinearExpert"]
+
+Array = NDArray[np.float64]
+
+# Prior precisions (in rows of noise) of the slopes among which the evidence chooses.
+RIDGES = (1e-3, 1e-2, 1e-1, 1.0, 10.0, 100.0)
+INTERCEPT_RIDGE = 1e-6
+
+
+class LinearExpert:
+    """Bayesian linear regression of all outputs on all covariates.
+
+    Examples
+    --------
+    >>> X = np.arange(8.0)[:, None]
+    >>> expert = LinearExpert.fit(X, 3.0 * X - 1.0)
+    >>> print(expert.predict(np.array([[10.0]])).mean.round(2))
+    [[29.]]
+    """
+
+    def __init__(self, centre: Array, spread: Array, offset: Array, scale: Array) -> None:
+        self.centre, self.spread, self.offset, self.scale = centre, spread, offset, scale
+        width, P = len(centre) + 1, len(offset)
+        self.ridge = 1.0
+        self.n_rows = 0
+        # Sufficient statistics, of the observed rows of each output.
+        self.gram = np.zeros((P, width, width))
+        self.cross = np.zeros((width, P))
+        self.squares = np.zeros((P, P))
+        self.pairs = np.zeros((P, P))
+        self._solution: tuple[Array, Array, Array, float] | None = None
+
+    @classmethod
+    def fit(cls, X: Array, Y: Array) -> LinearExpert:
+        """Learn from rows ``X`` and targets ``Y`` (NaN = missing) and choose the ridge by the evidence."""
+        expert = cls(X.mean(axis=0), input_spread(X), *standardisation(Y))
+        expert.learn(X, Y)
+        expert.ridge = max(RIDGES, key=expert.log_evidence)
+        return expert
+
+    def learn(self, X: Array, Y: Array) -> None:
+        """Add rows; the result does not depend on how they were cut into calls, up to round-off."""
+        Phi, R = self._features(X), (Y - self.offset) / self.scale
+        observed = ~np.isnan(R)
+        R = np.where(observed, R, 0.0)
+        if observed.all():
+            self.gram += Phi.T @ Phi
+        else:
+            self.gram += np.stack([Phi[seen].T @ Phi[seen] for seen in observed.T])
+        self.cross += Phi.T @ R
+        self.squares += R.T @ R
+        self.pairs += observed.T.astype(float) @ observed
+        self.n_rows += len(X)
+        self._solution = None
+
+    def _features(self, X: Array) -> Array:
+        return np.column_stack([np.ones(len(X)), (X - self.centre) / self.spread])
+
+    def _prior(self, ridge: float) -> Array:
+        return np.r_[INTERCEPT_RIDGE, np.full(len(self.centre), ridge)]
+
+    def _solve(self) -> tuple[Array, Array, Array, float]:
+        """Weights (width, P), inverse precision (P, width, width), covariance ``S`` (P, P), degrees of freedom."""
+        if self._solution is None:
+            inverse = np.linalg.inv(self.gram + np.diag(self._prior(self.ridge)))
+            B = np.einsum("pij,jp->ip", inverse, self.cross)
+            mass = np.diag(self.pairs)
+            # Quadratic form of the residuals plus that of the weights under their prior.
+            scatter = np.diag(self.squares) - np.einsum("ip,ip->p", B, self.cross)
+            variance = (NU0 * SCALE0 + np.maximum(scatter, 0.0)) / (NU0 + mass)
+            complete = self.pairs.min() == self.n_rows
+            moments = self.squares - B.T @ self.cross if complete else self.squares / np.maximum(self.pairs, 1.0)
+            size = np.sqrt(np.maximum(np.diag(moments), 1e-300))
+            correlation = nearest_correlation((1.0 - SHRINKAGE) * moments / np.outer(size, size))
+            S = correlation * np.sqrt(np.outer(variance, variance))
+            self._solution = B, np.asarray(inverse, dtype=np.float64), S, NU0 + float(mass.mean())
+        return self._solution
+
+    def _widest(self) -> int:
+        """The output with fewest targets: its spread serves for all."""
+        return int(np.argmin(np.diag(self.pairs)))
+
+    def log_evidence(self, ridge: float | None = None) -> float:
+        """Log density of the targets with the weights and output scales integrated out, one output at a time."""
+        prior = self._prior(self.ridge if ridge is None else ridge)
+        precision = self.gram + np.diag(prior)
+        B = np.linalg.solve(precision, self.cross.T[:, :, None])[:, :, 0]
+        counts = np.diag(self.pairs)
+        log_det = np.linalg.slogdet(precision)[1] - np.log(prior).sum()
+        quadratic = np.maximum(np.diag(self.squares) - np.einsum("pi,ip->p", B, self.cross), 0.0)
+        nu, scatter = NU0, NU0 * SCALE0
+        each = (
+            -0.5 * counts * math.log(math.pi)
+            + np.array([float(multigammaln(0.5 * (nu + n), 1)) for n in counts])
+            - float(multigammaln(0.5 * nu, 1))
+            + 0.5 * nu * math.log(scatter)
+            - 0.5 * (nu + counts) * np.log(scatter + quadratic)
+            - 0.5 * log_det
+            - counts * np.log(self.scale)
+        )
+        return float(each.sum())
+
+    def predict(self, X: Array) -> Posterior:
+        """Predictive law of new rows ``X``, shape ``(n_rows, n_inputs)``."""
+        B, inverse, S, dof = self._solve()
+        Phi = self._features(X)
+        spread = 1.0 + np.einsum("ij,jk,ik->i", Phi, inverse[self._widest()], Phi)
+        return Posterior(Phi @ B * self.scale + self.offset, spread, S * np.outer(self.scale, self.scale), dof)
+
+    def held_out(self, X: Array, Y: Array, blocks: NDArray[np.intp] | None = None) -> HeldOut:
+        """What the expert would have predicted for rows it has learnt, without each row's block (or the row)."""
+        B, inverse, S, dof = self._solve()
+        Phi, R = self._features(X), (Y - self.offset) / self.scale
+        mean, spread = np.empty_like(R), np.empty_like(R)
+        for p in range(R.shape[1]):
+            residual = R[:, p] - Phi @ B[:, p]
+            seen = np.flatnonzero(~np.isnan(residual))
+            mean[:, p], spread[:, p] = np.nan, 1.0
+            if blocks is None:
+                left = 1.0 - np.einsum("ij,jk,ik->i", Phi[seen], inverse[p], Phi[seen])
+                left = np.maximum(left, 1e-6)
+                mean[seen, p] = R[seen, p] - residual[seen] / left
+                spread[seen, p] = 1.0 / left
+                continue
+            for block in np.unique(blocks[seen]):
+                inside = seen[blocks[seen] == block]
+                rows = Phi[inside]
+                within = np.linalg.inv(np.eye(len(inside)) - rows @ inverse[p] @ rows.T)
+                mean[inside, p] = R[inside, p] - within @ residual[inside]
+                spread[inside, p] = np.diag(within)
+        return HeldOut(mean * self.scale + self.offset, np.sqrt(spread * np.diag(S)) * self.scale, dof)
+
+    def posterior_covariance(self, X: Array) -> Array:
+        """Covariance between rows for an output of unit scale, noise included, shape ``(len(X), len(X))``."""
+        inverse, Phi = self._solve()[1], self._features(X)
+        return Phi @ inverse[self._widest()] @ Phi.T + np.eye(len(X))
+
+    def correlation(self) -> Array:
+        """Correlation of the outputs, shape ``(n_targets, n_targets)``."""
+        S = self._solve()[2]
+        size = np.sqrt(np.diag(S))
+        return S / np.outer(size, size)

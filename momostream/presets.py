@@ -1,0 +1,33 @@
+"""Corners of the model family as keyword arguments for the facades."""
+
+from __future__ import annotations
+
+from types import MappingProxyType
+from typing import Any
+
+__all__ = ["PRESETS"]
+
+_PAPER: dict[str, Any] = {
+    "experts": ("matern32",),
+    "coupling": "independent",
+    "weights": "posterior",
+    "split_by": "variance",
+    "mixture_depth": None,
+}
+
+PRESETS: MappingProxyType[str, dict[str, Any]] = MappingProxyType(
+    {
+        # One exact GP per output on all rows.
+        "exact": {**_PAPER, "n_components": 1, "n_cells": 1, "n_groups": 1},
+        # A shallow mixture of exact GPs: sums and output splits, no gates.
+        "sumgp": {**_PAPER, "n_components": 2, "n_cells": 1, "n_groups": 2, "mixture_depth": 1, "restarts": 1},
+        # One deep mixture per output: sums and gates, outputs independent throughout.
+        "dsmgp": {**_PAPER, "n_components": 2, "n_cells": 2, "n_groups": 1, "outputs": "separate", "max_points": 500},
+        # The paper's model: sums, gates and random output splits.
+        "momogp": {**_PAPER, "n_components": 2, "n_cells": 2, "n_groups": 2, "max_points": 500},
+    }
+)
+"""Presets by name: ``"exact"``, ``"sumgp"``, ``"dsmgp"`` and ``"momogp"``, as in the paper's tables.
+
+Use them as ``MOMoGPRegressor(**PRESETS["momogp"])`` or ``MOMoGPRegressor.from_preset("momogp", max_points=1000)``.
+"""

@@ -1,0 +1,476 @@
+"""A region: the rows of one box of the covariate space, the outputs of one group, and one Cholesky factor.
+
+The rows and the hyper-parameters are the truth; the factor and everything solved with it are a cache that can be
+dropped (`Region.evict`) and rebuilt at any time without a visible trace.
+
+Letters, as in the design: ``X`` rows, ``S`` rows in lengthscales, ``R`` standardised targets, ``L`` the packed factor
+of ``K + noise I``, ``Z = L^-1 R``, ``v = L^-1 k(X, x)``, ``c`` the conditional variance of a new row. Targets follow
+
+    R | X ~ MatrixNormal(0, K + noise I, Sigma),   Sigma ~ InverseWishart(NU0 + P - 1, NU0 SCALE0 I),
+
+so that a new row has the multivariate Student-t law with location ``Z'v``, scale matrix ``c S`` and ``NU0 + mass``
+degrees of freedom, where ``S = (NU0 SCALE0 I + scatter) / (NU0 + mass)``.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import multigammaln
+
+from momostream import dense, kernels
+from momostream.covariance import Covariance
+
+__all__ = ["HeldOut", "Posterior", "Region"]
+
+Array = NDArray[np.float64]
+Rows = NDArray[np.intp]
+
+NU0, SCALE0 = 2.0, 0.3
+
+# Correlations are shrunk by this much: exactly collinear outputs keep a proper density, and the day they part
+# costs tens of nats, not thousands.
+SHRINKAGE = 1e-5
+
+# A target that does not vary gets this fraction of its size as scale: any positive number would do.
+CONSTANT_SCALE = 1e-6
+
+# Elements of the largest scratch matrix of a many-row prediction (128 MB).
+CHUNK = 1 << 24
+
+
+@dataclass(frozen=True)
+class Posterior:
+    """Predictive Student-t law of a batch of rows, in the units of the targets.
+
+    Attributes
+    ----------
+    mean
+        Shape ``(n_rows, n_targets)``.
+    spread
+        Conditional variance ``c`` of each row, shape ``(n_rows,)``; the scale matrix of row i is ``spread[i] * S``.
+    S
+        Shape ``(n_targets, n_targets)``.
+    dof
+        Degrees of freedom; infinite for a Gaussian region.
+    """
+
+    mean: Array
+    spread: Array
+    S: Array
+    dof: float
+
+    @property
+    def scale(self) -> Array:
+        """Scale of each value, shape ``(n_rows, n_targets)``."""
+        return np.sqrt(np.outer(self.spread, np.diag(self.S)))
+
+
+@dataclass(frozen=True)
+class HeldOut:
+    """What a region would have predicted for its own rows without them: location, scale, degrees of freedom."""
+
+    mean: Array
+    scale: Array
+    dof: float
+
+
+@dataclass
+class _Factor:
+    """The cache: arrays with room for more rows than are in use."""
+
+    S: Array
+    Z: Array
+    L: Array
+    v: Array
+
+    @property
+    def capacity(self) -> int:
+        return len(self.S)
+
+
+class Region:
+    """Rows, hyper-parameters and the factor that follows from them.
+
+    Parameters
+    ----------
+    covariance, theta
+        The covariance function and its packed log-parameters.
+    X
+        Rows, shape ``(n_rows, n_inputs)``, finite.
+    Y
+        Targets, shape ``(n_rows, n_targets)``; NaN is a missing target.
+    discount
+        Weight of a row's residual relative to the next newer one in the covariance of the outputs: 1 is exact
+        Bayes, less forgets.
+    gaussian
+        If true, the output scales are point estimates, outputs are independent and tails are Gaussian (the paper's
+        leaves). Otherwise they are integrated out.
+    offset, scale
+        Standardisation of the targets, shape ``(n_targets,)``; by default mean and deviation of the rows.
+
+    Examples
+    --------
+    >>> covariance = Covariance.parse("rbf")
+    >>> X = np.linspace(0.0, 3.0, 20)[:, None]
+    >>> region = Region(covariance, np.log([1.0, 1e-3]), X, np.sin(X))
+    >>> print(region.predict(np.array([[1.5]])).mean.round(2))
+    [[1.]]
+    """
+
+    def __init__(
+        self,
+        covariance: Covariance,
+        theta: Array,
+        X: Array,
+        Y: Array,
+        *,
+        discount: float = 1.0,
+        gaussian: bool = False,
+        offset: Array | None = None,
+        scale: Array | None = None,
+    ) -> None:
+        self.covariance, self.discount, self.gaussian = covariance, discount, gaussian
+        self.n_rows = len(X)
+        self._X = np.ascontiguousarray(X, dtype=np.float64)
+        self._Y = np.ascontiguousarray(Y, dtype=np.float64)
+        self._targets = np.empty_like(self._Y)
+        self._factor: _Factor | None = None
+        self._moments: tuple[Array, float] | None = None
+        self.condition(theta, offset, scale)
+
+    # ------------------------------------------------------------------ the truth
+
+    @property
+    def X(self) -> Array:
+        """Rows in order of arrival, shape ``(n_rows, n_inputs)``."""
+        return self._X[: self.n_rows]
+
+    @property
+    def Y(self) -> Array:
+        """Targets in order of arrival, NaN where missing, shape ``(n_rows, n_targets)``."""
+        return self._Y[: self.n_rows]
+
+    @property
+    def R(self) -> Array:
+        """Standardised targets, missing ones filled by their conditional mean, shape ``(n_rows, n_targets)``."""
+        return self._targets[: self.n_rows]
+
+    @property
+    def observed(self) -> NDArray[np.bool_]:
+        """Which targets are not missing."""
+        return ~np.isnan(self.Y)
+
+    @property
+    def n_targets(self) -> int:
+        """Number of outputs."""
+        return self._Y.shape[1]
+
+    def condition(self, theta: Array, offset: Array | None = None, scale: Array | None = None) -> None:
+        """Take new hyper-parameters; the factor is rebuilt from the rows when it is next needed."""
+        self.theta = np.array(theta, dtype=np.float64)
+        self.offset, self.scale = standardisation(self.Y)
+        if offset is not None:
+            self.offset = np.array(offset, dtype=np.float64)
+        if scale is not None:
+            self.scale = np.array(scale, dtype=np.float64)
+        # The linear term is about the middle of the rows; stationary kernels do not care.
+        self.centre = self.X.mean(axis=0) if self.n_rows else np.zeros(self._X.shape[1])
+        # How many rows are factorised in one blocked call; later ones are appended. Part of the truth, because the
+        # two ways differ in the last bits and a rebuild must repeat them.
+        self.n_blocked = self.n_rows
+        np.divide(self.Y - self.offset, self.scale, out=self.R)
+        self.evict()
+        if np.isnan(self.R).any():
+            self._fill_missing()
+
+    def _fill_missing(self) -> None:
+        """Set missing targets to their conditional mean given the observed ones of the same output.
+
+        With the filled values, ``K^-1 R`` vanishes there, so means and quadratic forms are those of the observed
+        rows alone.
+        """
+        missing = np.isnan(self.R)
+        self.R[missing] = 0.0
+        if self.n_rows == 0:
+            return
+        inverse = dense.inverse(self._cache().L, self.n_rows)
+        for p in np.flatnonzero(missing.any(axis=0)):
+            gap = missing[:, p]
+            pull = inverse[np.ix_(gap, ~gap)] @ self.R[~gap, p]
+            self.R[gap, p] = -np.linalg.solve(inverse[np.ix_(gap, gap)], pull)
+        self.evict()
+
+    # ------------------------------------------------------------------ the cache
+
+    def evict(self) -> None:
+        """Drop everything that can be rebuilt."""
+        self._factor = None
+        self._moments = None
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes held by the cache."""
+        factor = self._factor
+        return 0 if factor is None else factor.S.nbytes + factor.Z.nbytes + factor.L.nbytes + factor.v.nbytes
+
+    def _cache(self) -> _Factor:
+        if self._factor is None:
+            self._factor = self._rebuild()
+        return self._factor
+
+    def _rebuild(self) -> _Factor:
+        """Factorise the first `n_blocked` rows at BLAS-3 speed and append the others one by one."""
+        n, blocked = self.n_rows, self.n_blocked
+        theta, covariance = self.theta, self.covariance
+        noise, linear = covariance.noise(theta), covariance.linear_variance(theta)
+        S = self._scaled(self.X)
+        Z = np.zeros((n, self.n_targets))
+        if blocked:
+            K = np.empty((blocked, blocked))
+            kernels.gram(covariance.code, linear, noise, S[:blocked], K)
+            L = dense.factorise(K)
+            Z[:blocked] = dense.solve_many(L, blocked, np.ascontiguousarray(self.R[:blocked]))
+        else:
+            L = np.empty(0)
+        factor = _Factor(S, Z, L, np.empty(n))
+        if n > blocked:
+            factor = _Factor(S, Z, _grown(L, _packed(n)), np.empty(n))
+            status = kernels.rebuild(
+                covariance.code,
+                linear,
+                noise,
+                blocked,
+                n,
+                self.R,
+                factor.v,
+                np.empty(self.n_targets),
+                factor.S,
+                factor.Z,
+                factor.L,
+            )
+            if status != kernels.OK:
+                raise np.linalg.LinAlgError("the covariance of the rows is not finite")
+        return factor
+
+    def _scaled(self, X: Array) -> Array:
+        return np.ascontiguousarray((X - self.centre) * self.covariance.inverse_lengths(self.theta))
+
+    # ------------------------------------------------------------------ learning
+
+    def append(self, x: Array, y: Array) -> None:
+        """Learn one row in O(n_rows^2); NaN in ``y`` is a missing target, filled by its conditional mean."""
+        factor, n = self._room_for_one(), self.n_rows
+        covariance, theta = self.covariance, self.theta
+        s = self._scaled(x)
+        mean = np.empty(self.n_targets)
+        linear, noise = covariance.linear_variance(theta), covariance.noise(theta)
+        explained = kernels.project(covariance.code, linear, factor.S, factor.L, factor.Z, n, s, factor.v, mean)
+        pivot = math.sqrt(max(noise + explained, noise))
+        r = (y - self.offset) / self.scale
+        r = np.where(np.isnan(r), mean, r)
+        kernels.append_row(n, s, factor.v, pivot, r - mean, factor.S, factor.Z, factor.L)
+        self._X[n], self._Y[n], self._targets[n] = x, y, r
+        self.n_rows = n + 1
+        self._moments = None
+
+    def drop_oldest(self) -> None:
+        """Forget the oldest row by a stable update of the factor, O(n_rows^2)."""
+        n, factor = self.n_rows, self._cache()
+        kernels.drop_oldest(n, factor.S, factor.Z, factor.L, np.empty(2 * n + self.n_targets))
+        for array in (self._X, self._Y, self._targets):
+            array[: n - 1] = array[1:n]
+        self.n_rows, self.n_blocked, self._moments = n - 1, max(self.n_blocked - 1, 0), None
+
+    def _room_for_one(self) -> _Factor:
+        """Grow rows and cache by half when they are full."""
+        n, factor = self.n_rows, self._cache()
+        capacity = n + 1 if n < len(self._X) else n + n // 2 + 16
+        if n >= len(self._X):
+            self._X, self._Y, self._targets = (_grown(array, capacity) for array in (self._X, self._Y, self._targets))
+        if n >= factor.capacity:
+            capacity = len(self._X)
+            factor.S, factor.Z = _grown(factor.S, capacity), _grown(factor.Z, capacity)
+            factor.L, factor.v = _grown(factor.L, _packed(capacity)), np.empty(capacity)
+        return factor
+
+    # ------------------------------------------------------------------ what follows from it
+
+    def moments(self) -> tuple[Array, float]:
+        """Covariance ``S`` of the standardised outputs and the degrees of freedom.
+
+        Variances and correlations come from observed entries only: counting filled values as data would make the
+        region sure of what it never saw.
+        """
+        if self._moments is None:
+            self._moments = self._measure()
+        return self._moments
+
+    def _measure(self) -> tuple[Array, float]:
+        n = self.n_rows
+        Z, observed = self._cache().Z[:n], self.observed
+        age = self.discount ** np.arange(n - 1, -1, -1.0)
+        mass = age @ observed
+        scatter = age @ (Z * Z)
+        variance = (NU0 * SCALE0 + scatter) / (NU0 + mass)
+        if self.gaussian:
+            return np.diag(variance), math.inf
+        if observed.all():
+            S = (NU0 * SCALE0 * np.eye(self.n_targets) + (Z * age[:, None]).T @ Z) / (NU0 + mass)
+        else:
+            seen = Z * observed
+            paired = (seen * seen * age[:, None]).T @ observed
+            prior = NU0 * SCALE0
+            correlation = (seen * age[:, None]).T @ seen / np.sqrt((paired + prior) * (paired.T + prior))
+            S = nearest_correlation(correlation) * np.sqrt(np.outer(variance, variance))
+        diagonal = np.diag(S).copy()
+        S = (1.0 - SHRINKAGE) * S
+        S[np.diag_indices(self.n_targets)] = diagonal
+        return S, NU0 + float(mass.mean())
+
+    def predict(self, X: Array) -> Posterior:
+        """Predictive law of new rows ``X``, shape ``(n_rows, n_inputs)``."""
+        n, factor = self.n_rows, self._cache()
+        mean, spread = np.empty((len(X), self.n_targets)), np.empty(len(X))
+        step = max(1, CHUNK // max(n, 1))
+        for start in range(0, len(X), step):
+            part = slice(start, start + step)
+            V, prior = self._project(X[part])
+            mean[part] = V.T @ factor.Z[:n]
+            spread[part] = prior - np.einsum("ij,ij->j", V, V)
+        noise = self.covariance.noise(self.theta)
+        np.maximum(spread + noise, noise, out=spread)
+        S, dof = self.moments()
+        return Posterior(mean * self.scale + self.offset, spread, S * np.outer(self.scale, self.scale), dof)
+
+    def posterior_covariance(self, X: Array) -> Array:
+        """Covariance between rows for an output of unit scale, noise included, shape ``(len(X), len(X))``."""
+        V, _ = self._project(X)
+        S, covariance = self._scaled(X), self.covariance
+        K = np.empty((len(X), len(X)))
+        noise = covariance.noise(self.theta)
+        kernels.gram(covariance.code, covariance.linear_variance(self.theta), noise, S, K)
+        return K - V.T @ V
+
+    def _project(self, X: Array) -> tuple[Array, Array]:
+        """``V = L^-1 k(rows, X)`` and the prior variance ``k(x, x)`` of each new row."""
+        n, factor = self.n_rows, self._cache()
+        covariance, linear = self.covariance, self.covariance.linear_variance(self.theta)
+        S = self._scaled(X)
+        K = np.empty((n, len(X)))
+        kernels.cross_covariance(covariance.code, linear, factor.S[:n], S, K)
+        prior = 1.0 + linear * np.einsum("ij,ij->i", S, S)
+        return (dense.solve_many(factor.L, n, K) if n else K), prior
+
+    def held_out(self, blocks: Rows | None = None) -> HeldOut:
+        """Closed-form predictions of the region's own rows, each made without it and its block.
+
+        Parameters
+        ----------
+        blocks
+            Block number of each row; by default each row is a block of its own (leave-one-out).
+
+        Returns
+        -------
+        HeldOut
+            NaN where the target is missing.
+
+        Notes
+        -----
+        With ``A = (K + noise I)^-1``, the residuals of a block B given all other rows are ``A_BB^-1 (A R)_B`` with
+        covariance ``A_BB^-1``. What the block added to the scatter of the outputs is taken out as well.
+        """
+        n, R = self.n_rows, self.R
+        factor = self._cache()
+        alpha = dense.solve_many_transposed(factor.L, n, np.ascontiguousarray(factor.Z[:n]))
+        own = np.empty_like(R)
+        if blocks is None:
+            spread = 1.0 / dense.inverse_diagonal(factor.L, n)
+            residual = alpha * spread[:, None]
+            own[:] = alpha * residual
+        else:
+            spread, residual = np.empty(n), np.empty_like(R)
+            inverse = dense.inverse(factor.L, n)
+            for block in np.unique(blocks):
+                inside = np.flatnonzero(blocks == block)
+                within = np.linalg.inv(inverse[np.ix_(inside, inside)])
+                residual[inside] = within @ alpha[inside]
+                spread[inside] = np.diag(within)
+                own[inside] = (alpha[inside] * residual[inside]).sum(axis=0)
+        S, dof = self.moments()
+        variance = np.broadcast_to(np.diag(S), R.shape)
+        if self.discount == 1.0:
+            mass = NU0 + self.observed.sum(axis=0)
+            left = mass - (1 if blocks is None else _block_sizes(blocks)[:, None])
+            variance = np.maximum(variance * mass - own, NU0 * SCALE0) / np.maximum(left, NU0)
+        mean = np.where(self.observed, (R - residual) * self.scale + self.offset, np.nan)
+        return HeldOut(mean, np.sqrt(spread[:, None] * variance) * self.scale, dof)
+
+    def log_evidence(self) -> float:
+        """Log density of the targets given the rows and hyper-parameters (meaningful for ``discount=1``)."""
+        n, P = self.n_rows, self.n_targets
+        factor, observed = self._cache(), self.observed
+        if n == 0:
+            return 0.0
+        pivots = factor.L[np.cumsum(np.arange(1, n + 1)) - 1]
+        # A missing target counts with its conditional density at the fill, which does not depend on the data.
+        log_det, counts = float(np.log(pivots).sum()), observed.sum(axis=0)
+        units = float(counts @ np.log(self.scale))
+        Z = factor.Z[:n]
+        if self.gaussian:
+            variance = np.diag(self.moments()[0])
+            quadratic = float((np.square(Z).sum(axis=0) / variance).sum())
+            return -0.5 * quadratic - 0.5 * float(counts @ np.log(2 * np.pi * variance)) - P * log_det - units
+        nu, prior = NU0 + P - 1.0, NU0 * SCALE0
+        scatter = prior * np.eye(P) + Z.T @ Z
+        return float(
+            -0.5 * n * P * math.log(math.pi)
+            + multigammaln(0.5 * (nu + n), P)
+            - multigammaln(0.5 * nu, P)
+            + 0.5 * nu * P * math.log(prior)
+            - 0.5 * (nu + n) * np.linalg.slogdet(scatter)[1]
+            - P * log_det
+            - units
+        )
+
+
+def standardisation(Y: Array) -> tuple[Array, Array]:
+    """Offset and scale of each target from its observed rows; never zero, never NaN."""
+    count = (~np.isnan(Y)).sum(axis=0)
+    offset = np.where(count > 0, np.nansum(Y, axis=0) / np.maximum(count, 1), 0.0)
+    scale = np.sqrt(np.nansum((Y - offset) ** 2, axis=0) / np.maximum(count, 1))
+    size = np.abs(offset)
+    # Round-off of a large constant is not variation.
+    constant = scale <= 1e-13 * size
+    scale[constant] = np.where(size > 0, size * CONSTANT_SCALE, 1.0)[constant]
+    return offset, scale
+
+
+def nearest_correlation(matrix: Array, least: float = 1e-6) -> Array:
+    """Symmetric matrix with unit diagonal and eigenvalues of at least about ``least``."""
+    matrix = 0.5 * (matrix + matrix.T)
+    np.fill_diagonal(matrix, 1.0)
+    values, vectors = np.linalg.eigh(matrix)
+    if values[0] < least:
+        matrix = (vectors * np.maximum(values, least)) @ vectors.T
+        size = np.sqrt(np.diag(matrix))
+        matrix /= np.outer(size, size)
+    return matrix
+
+
+def _block_sizes(blocks: Rows) -> Rows:
+    _, inverse, counts = np.unique(blocks, return_inverse=True, return_counts=True)
+    return counts[inverse]
+
+
+def _packed(n: int) -> int:
+    return n * (n + 1) // 2
+
+
+def _grown(array: Array, length: int) -> Array:
+    larger = np.empty((length, *array.shape[1:]))
+    larger[: len(array)] = array
+    return larger

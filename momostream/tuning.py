@@ -1,0 +1,208 @@
+"""Hyper-parameters by maximum a posteriori: the objective with its analytic gradient, and L-BFGS for `fit`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.linalg import lapack
+from scipy.optimize import minimize
+from threadpoolctl import ThreadpoolController
+
+from momostream import kernels
+from momostream.covariance import Covariance, Prior, input_spread
+from momostream.regions import NU0, SCALE0, standardisation
+
+__all__ = ["TuningJob", "log_likelihood", "tune"]
+
+Array = NDArray[np.float64]
+
+# Objective of hyper-parameters whose covariance cannot be factorised: the line search steps back from it.
+HOPELESS = 1e10
+
+
+def log_likelihood(
+    covariance: Covariance, theta: Array, X: Array, R: Array, signal: Array | None = None
+) -> tuple[float, Array]:
+    """Log marginal likelihood of independent outputs that share a covariance, and its gradient.
+
+    Parameters
+    ----------
+    covariance, theta
+        The covariance function and its packed log-parameters.
+    X, R
+        Rows ``(n, n_inputs)`` and zero-mean targets ``(n, n_targets)``, no missing values.
+    signal
+        Signal variance of each output, shape ``(n_targets,)``. By default the variances are profiled out one by
+        one under their prior: the full matrix evidence is ruled by near-null combinations of outputs.
+
+    Returns
+    -------
+    value
+        The log marginal likelihood; up to a constant when the signal is profiled out.
+    gradient
+        With respect to ``theta``, and then to the log of each signal variance if these are given.
+
+    Raises
+    ------
+    numpy.linalg.LinAlgError
+        The covariance is not positive definite.
+
+    Notes
+    -----
+    Costs O(n^3) once and O(n^2 (n_inputs + n_targets)).
+    """
+    n, P = R.shape
+    D = X.shape[1]
+    noise, linear = covariance.noise(theta), covariance.linear_variance(theta)
+    S = np.ascontiguousarray(X * covariance.inverse_lengths(theta))
+    K, G = np.empty((n, n)), np.empty((n, n))
+    kernels.gram_and_slope(covariance.code, linear, noise, S, K, G)
+    # C-order memory read as Fortran's transpose: the upper factor there is our lower one.
+    U, failed = lapack.dpotrf(K.T, lower=0, overwrite_a=1, clean=0)
+    if failed:
+        raise np.linalg.LinAlgError("the covariance is not positive definite")
+    log_det = 2.0 * float(np.log(np.diag(U)).sum())
+    A, _ = lapack.dpotrs(U, R, lower=0)
+    inverse, _ = lapack.dpotri(U, lower=0, overwrite_c=1)
+    inverse = inverse.T  # lower triangle valid, C order
+    quadratic = np.einsum("ij,ij->j", R, A)
+    if signal is None:
+        scales = (quadratic + NU0 * SCALE0) / (n + NU0)
+        value = -0.5 * (n + NU0) * float(np.log(scales).sum()) - 0.5 * P * log_det
+    else:
+        scales = signal
+        value = -0.5 * float((quadratic / scales + n * np.log(2.0 * np.pi * scales)).sum()) - 0.5 * P * log_det
+    # d value / d K = -W / 2 with W = P K^-1 - sum_p a_p a_p' / scale_p.
+    W = np.tril(inverse)
+    W += np.tril(W, -1).T
+    W *= P
+    W -= (A / scales) @ A.T
+    gradient = np.empty(covariance.n_parameters(D))
+    kernels.gradient_contraction(W, G, S, gradient[:D])
+    gradient[D] = 0.5 * np.trace(W) * np.exp(theta[D])
+    if covariance.linear:
+        SWS = np.einsum("ij,ij->j", S, W @ S)
+        gradient[:D] -= linear * SWS
+        gradient[D + 1] = 0.5 * linear * SWS.sum()
+    gradient *= -1.0
+    if signal is not None:
+        gradient = np.concatenate([gradient, 0.5 * (quadratic / scales - n)])
+    return value, gradient
+
+
+def tune(
+    covariance: Covariance,
+    start: Array,
+    X: Array,
+    R: Array,
+    prior: Prior,
+    max_iterations: int,
+) -> tuple[Array, float]:
+    """Maximise log likelihood plus log prior by L-BFGS from ``start``.
+
+    Returns
+    -------
+    theta
+        The best hyper-parameters found.
+    objective
+        Their negative log posterior, up to a constant.
+    """
+
+    def objective(theta: Array) -> tuple[float, Array]:
+        away = (theta - prior.centre) / prior.width
+        try:
+            value, gradient = log_likelihood(covariance, theta, X, R)
+        except np.linalg.LinAlgError:
+            return HOPELESS, np.zeros_like(theta)
+        return 0.5 * float(away @ away) - value, away / prior.width - gradient
+
+    found = minimize(
+        objective,
+        np.clip(start, prior.lower, prior.upper),
+        jac=True,
+        method="L-BFGS-B",
+        bounds=list(zip(prior.lower, prior.upper, strict=True)),
+        options={"maxiter": max_iterations},
+    )
+    return np.asarray(found.x, dtype=np.float64), float(found.fun)
+
+
+@dataclass(frozen=True)
+class TuningJob:
+    """Everything one region's tuning needs, small enough to send to another process.
+
+    Attributes
+    ----------
+    covariance
+        The covariance function.
+    X, Y
+        Rows and targets; NaN is a missing target.
+    prior
+        Prior and bounds, from all rows of the region.
+    start
+        Where to start, for example the parent's hyper-parameters; None is the centre of the prior.
+    max_iterations
+        L-BFGS iterations per start.
+    restarts
+        Further starts drawn from the prior; the best end wins.
+    seed
+        For the restarts.
+    """
+
+    covariance: Covariance
+    X: Array
+    Y: Array
+    prior: Prior
+    start: Array | None
+    max_iterations: int
+    restarts: int
+    seed: np.random.SeedSequence
+
+    @classmethod
+    def draw(
+        cls,
+        covariance: Covariance,
+        X: Array,
+        Y: Array,
+        start: Array | None,
+        *,
+        max_rows: int,
+        max_iterations: int,
+        restarts: int,
+        random_start: bool,
+        seed: np.random.SeedSequence,
+    ) -> TuningJob:
+        """Choose at most ``max_rows`` rows without replacement."""
+        prior = covariance.prior(input_spread(X))
+        rng = np.random.default_rng(seed)
+        if random_start:
+            start = rng.normal(prior.centre, 0.5 * prior.width)
+        if len(X) > max_rows:
+            chosen = np.sort(rng.choice(len(X), max_rows, replace=False))
+            X, Y = X[chosen], Y[chosen]
+        return cls(covariance, X, Y, prior, start, max_iterations, restarts, seed)
+
+    def run(self) -> Array:
+        """Return the tuned hyper-parameters. One BLAS thread, so that floats do not depend on who runs it."""
+        prior = self.prior
+        start = prior.centre if self.start is None else self.start
+        if len(self.X) < 2:
+            return start
+        offset, scale = standardisation(self.Y)
+        R = (self.Y - offset) / scale
+        R[np.isnan(R)] = 0.0
+        rng = np.random.default_rng(self.seed.spawn(1)[0])
+        starts = [start] + [rng.normal(prior.centre, prior.width) for _ in range(self.restarts)]
+        X = np.ascontiguousarray(self.X - self.X.mean(axis=0))
+        with _blas().limit(limits=1):
+            ends = [tune(self.covariance, theta, X, R, prior, self.max_iterations) for theta in starts]
+        return min(ends, key=lambda end: end[1])[0]
+
+
+@cache
+def _blas() -> ThreadpoolController:
+    """The BLAS libraries of this process; finding them takes milliseconds, so it is done once."""
+    return ThreadpoolController()

@@ -1,8 +1,8 @@
 """What a prediction is: one joint law of all outputs per row, and every quantity from that law.
 
-`Distribution` is what users see. `MixtureDistribution` wraps a true finite mixture, the law of a circuit with
-posterior or uniform weights (`momostream.laws`). `CopulaDistribution` is the law of stacked experts: per output a
-mixture of Student-t's, joined by one t-copula.
+`Distribution` is what users see. `MixtureDistribution` wraps a true finite mixture, the law of a circuit
+with posterior or uniform weights (`momostream.laws`). `CopulaDistribution` is the law of stacked experts:
+per output a mixture of Student-t's, joined by one t-copula.
 """
 
 from __future__ import annotations
@@ -141,8 +141,8 @@ class Distribution(ABC):
         Parameters
         ----------
         known : mapping or array of shape (n_rows, n_targets)
-            A mapping from target names or positions to values, one per row or one for all; or an array with NaN for
-            the outputs that are not known, the same ones in every row.
+            A mapping from target names or positions to values, one per row or one for all; or an array with
+            NaN for the outputs that are not known, the same ones in every row.
 
         Returns
         -------
@@ -152,10 +152,10 @@ class Distribution(ABC):
         Y = self._known_values(known) if isinstance(known, Mapping) else self._values(known)
         given = ~np.isnan(Y)
         if isinstance(known, Mapping):
-            mask = np.zeros(self.n_targets, dtype=np.bool_)
+            mask: BoolArray = np.zeros(self.n_targets, dtype=np.bool_)
             mask[[self._position(key) for key in known]] = True
         else:
-            mask = given.any(axis=0)
+            mask = np.asarray(given.any(axis=0))
         if not np.isfinite(Y[given]).all():
             raise ValueError("known values must be finite")
         if not (given == mask).all():
@@ -164,20 +164,28 @@ class Distribution(ABC):
             raise ValueError("all outputs are known: nothing is left to predict")
         if not mask.any():
             return self
-        rest = None if self.targets is None else tuple(np.array(self.targets, dtype=object)[~mask])
+        rest = None
+        if self.targets is not None:
+            rest = tuple(name for name, is_known in zip(self.targets, mask, strict=True) if not is_known)
         return self._condition(Y, mask, rest)
 
     def __len__(self) -> int:
+        """Return the number of rows."""
         return self.n_rows
 
     def __getitem__(self, rows: int | slice | Sequence[int] | IntArray | BoolArray) -> Self:
-        picked = np.arange(self.n_rows)[rows]
-        return self._take(np.atleast_1d(picked))
+        """Law of some rows; one row stays a batch of one."""
+        picked = np.atleast_1d(np.arange(self.n_rows)[rows])
+        if picked.ndim != 1:
+            raise IndexError("only rows can be selected, by one index")
+        return self._take(picked)
 
     def __iter__(self) -> Iterator[Self]:
+        """Rows one after the other."""
         return (self[i] for i in range(self.n_rows))
 
     def __repr__(self) -> str:
+        """Means and standard deviations of the first rows and outputs."""
         names = [str(name) for name in self.targets or range(self.n_targets)][:_SHOWN_TARGETS]
         head = self[:_SHOWN_ROWS]
         mean, std = head.mean, head.std
@@ -191,7 +199,11 @@ class Distribution(ABC):
             lines = [f"{line}  ..." for line in lines]
         if self.n_rows > _SHOWN_ROWS:
             lines.append("...")
-        title = f"{type(self).__name__}: {self.n_rows} rows, {self.n_targets} outputs, mean ± std"
+        sizes = ", ".join(
+            f"{size} {noun}{'' if size == 1 else 's'}"
+            for size, noun in ((self.n_rows, "row"), (self.n_targets, "output"))
+        )
+        title = f"{type(self).__name__}: {sizes}, mean ± std"
         return "\n".join([title, *(f"  {line}" for line in lines)])
 
     @abstractmethod
@@ -318,17 +330,17 @@ class MixtureDistribution(Distribution):
 class CopulaDistribution(Distribution):
     """Mixtures of Student-t's per output, joined by one t-copula.
 
-    A latent Student-t vector z has the given correlation and degrees of freedom; output p is the value that has, under
-    its own mixture, the probability that z_p has under its own Student-t. Conditioning on outputs conditions z, which
-    stays a Student-t: the result is of this class again.
+    A latent Student-t vector z has the given correlation and degrees of freedom; output p is the value that
+    has, under its own mixture, the probability that z_p has under its own Student-t. Conditioning on outputs
+    conditions z, which stays a Student-t: the result is of this class again.
 
     Parameters
     ----------
     marginals : Marginals
         Law of each output.
     correlation : array of shape (n_targets, n_targets) or (n_rows, n_targets, n_targets)
-        Correlation of the copula. One that is only semi-definite (collinear outputs) gets a relative jitter of 1e-10,
-        once.
+        Correlation of the copula. One that is only semi-definite (collinear outputs) gets a relative jitter
+        of 1e-10, once.
     dof : float or array of shape (n_rows,)
         Degrees of freedom of the copula; infinite for a Gaussian copula.
     targets : sequence, optional
@@ -336,12 +348,14 @@ class CopulaDistribution(Distribution):
 
     Notes
     -----
-    Tail probabilities are followed down to 1e-300 on both sides. Beyond, an output keeps the latent value of that
-    probability, so that its density decreases as its own mixture says and the copula adds nothing further.
+    Tail probabilities are followed down to 1e-300 on both sides. Beyond, an output keeps the latent value of
+    that probability, so that its density decreases as its own mixture says and the copula adds nothing
+    further.
 
-    Mean and standard deviation come straight from the marginals; of a conditioned law by quadrature, with tails cut
-    at a probability of 1e-17. Covariances come from quadrature as well: given the scale that all z share they are
-    those of a Gaussian copula, whose Hermite expansion sum_k rho^k a_k b_k keeps the result positive semi-definite.
+    Mean and standard deviation come straight from the marginals; of a conditioned law by quadrature, with
+    tails cut at a probability of 1e-17. Covariances come from quadrature as well: given the scale that all z
+    share they are those of a Gaussian copula, whose Hermite expansion sum_k rho^k a_k b_k keeps the result
+    positive semi-definite.
 
     Examples
     --------
@@ -369,8 +383,10 @@ class CopulaDistribution(Distribution):
         if R.shape not in {(p, p), (n, p, p)}:
             raise ValueError(f"correlation of shape {R.shape} does not fit {n} rows and {p} outputs")
         diagonal = np.diagonal(R, axis1=-2, axis2=-1)
-        if not (np.isfinite(R).all() and (np.abs(diagonal - 1.0) <= 1e-6).all()):
-            raise ValueError("a correlation matrix is finite with ones on its diagonal")
+        # Written so that NaN fails.
+        symmetric = (np.abs(R - np.swapaxes(R, -1, -2)) <= 1e-6).all()
+        if not (symmetric and (np.abs(diagonal - 1.0) <= 1e-6).all()):
+            raise ValueError("a correlation matrix is symmetric and finite, with ones on its diagonal")
         R, _ = regularise(R)
         spread = np.sqrt(np.diagonal(R, axis1=-2, axis2=-1))
         R = R / (spread[..., :, np.newaxis] * spread[..., np.newaxis, :])
@@ -380,6 +396,7 @@ class CopulaDistribution(Distribution):
         self._set(marginals, StudentT(np.zeros((n, p)), R, dof), np.broadcast_to(dof, (n,)), False, targets)
 
     def _set(
+        # Fills an object that did not come from __init__ as well: slices and conditioned laws.
         self,
         marginals: Marginals,
         latent: StudentT,
@@ -388,7 +405,7 @@ class CopulaDistribution(Distribution):
         targets: Sequence[Hashable] | None,
     ) -> Self:
         super().__init__(marginals.n_rows, marginals.n_targets, targets)
-        #: Law of each output before any conditioning.
+        # The law of each output before any conditioning.
         self._base = marginals
         self._latent = latent
         self._dof = dof
@@ -470,47 +487,146 @@ class CopulaDistribution(Distribution):
         )
 
 
-# ---------------------------------------------------------------------------------------------------------------
+# -----------------------------------------------------------------------------------------------------------
 # Quadrature for the copula
 
-# Normal scores up to a tail probability of 1e-17.
-_NODES = np.linspace(-8.5, 8.5, 129)
-_NODE_WEIGHTS = np.exp(-0.5 * _NODES**2) / np.exp(-0.5 * _NODES**2).sum()
-# Scores of the scale that all latent values share, in a t-copula.
-_SCALE_NODES = np.linspace(-8.0, 8.0, 33)
-_SCALE_WEIGHTS = np.exp(-0.5 * _SCALE_NODES**2) / np.exp(-0.5 * _SCALE_NODES**2).sum()
-# Gauss-Legendre inside each cell.
+# Normal scores reach tail probabilities of 1e-17.
+_REACH = 8.5
+# Cells for the moments of a conditioned law, and Gauss-Legendre points inside each of them.
+_EDGES = np.linspace(-_REACH, _REACH, 65)
 _INNER, _INNER_WEIGHTS = np.polynomial.legendre.leggauss(3)
-# Terms of the Hermite expansion.
-_N_HERMITE = 32
+# Scores of the scale that all latent values of a t-copula share.
+_SCALE_SCORES = np.linspace(-8.0, 8.0, 33)
+# Nodes and terms of the Hermite expansion; a Gaussian copula has one scale only and can afford more nodes.
+_N_NODES, _N_NODES_GAUSSIAN = 129, 513
+_N_TERMS = 32
 # Values held at once.
 _CHUNK = 1 << 21
 
 
-def _scores_to_quantiles(scores: FloatArray, dof: FloatArray) -> FloatArray:
-    """Quantiles of a standard Student-t at normal scores."""
-    t = t_quantile(ndtr(-np.abs(scores)), dof)
-    return np.where(scores > 0.0, -t, t)
+def _normal_weights(scores: FloatArray) -> FloatArray:
+    """Weights of the trapezoidal rule for expectations under the standard normal."""
+    density = np.exp(-0.5 * scores**2)
+    return np.asarray(density / density.sum())
 
 
-def _tables(d: CopulaDistribution) -> tuple[FloatArray, FloatArray]:
-    """Return latent values and outputs at knots, (n_rows, n_targets, n_knots), ascending.
+def _conditioned_moments(d: CopulaDistribution) -> tuple[FloatArray, FloatArray]:
+    """Mean and standard deviation by integrating tail probabilities over y.
 
-    Knots are quantiles of the components, so that steps between far apart components are sharp.
+    E y = c + int_c^inf P(Y > y) dy - int_-inf^c P(Y < y) dy for any centre c, and likewise for the second
+    moment. Over y and not over scores, because quantiles may jump.
     """
-    w, m, s, v = d._base.weights, d._base.means, d._base.scales, d._base.dofs
-    per_component = max(17, 128 // d._base.n_components + 1)
-    scores = np.linspace(-8.5, 8.5, per_component)[:, np.newaxis, np.newaxis, np.newaxis]
-    y = m + s * _scores_to_quantiles(scores, v)
-    # Components of weight zero would widen the table for nothing.
-    heaviest = np.take_along_axis(y, w.argmax(axis=1)[np.newaxis, :, np.newaxis], axis=2)
-    y = np.where(w > 0.0, y, heaviest)
-    y = np.moveaxis(y, 2, 1).reshape(-1, d.n_rows, d.n_targets)
-    y.sort(axis=0)
-    y = y[:: max(1, y.shape[0] // 256)]
-    z = d._scores(*d._base.tails(y))
+    mean, std = np.empty((2, d.n_rows, d.n_targets))
+    for rows in _chunks(d.n_rows, _EDGES.size * d.n_targets * d._base.n_components):
+        mean[rows], std[rows] = _moments_by_quadrature(d[rows])
+    return mean, std
+
+
+def _moments_by_quadrature(d: CopulaDistribution) -> tuple[FloatArray, FloatArray]:
+    # The edges only have to be near quantiles, so that a table does.
+    t = t_quantile(ndtr(-np.abs(_EDGES)), d._latent.dof[:, np.newaxis, np.newaxis])
+    z = d._latent.mean[..., np.newaxis] + d._latent.spread[..., np.newaxis] * np.where(_EDGES > 0.0, -t, t)
+    edges = np.moveaxis(_look_up(z, *_table(d)), 2, 0)
+    half = 0.5 * np.diff(edges, axis=0)
+    middle = _EDGES.size // 2
+    centre = edges[middle]
+    below = (np.arange(_EDGES.size - 1) < middle)[:, np.newaxis, np.newaxis]
+    first, second = np.zeros((2, d.n_rows, d.n_targets))
+    for x, weight in zip(_INNER, _INNER_WEIGHTS, strict=True):
+        y = edges[:-1] + half * (1.0 + x)
+        lower, upper = d._tails(y)
+        mass = weight * half * np.where(below, -lower, upper)
+        first += mass.sum(axis=0)
+        second += 2.0 * (mass * (y - centre)).sum(axis=0)
+    variance = np.where(_tail_index(d) <= 2.0, np.inf, np.maximum(second - first**2, 0.0))
+    return centre + first, np.sqrt(variance)
+
+
+def _tail_index(d: CopulaDistribution) -> FloatArray:
+    """Moments of a conditioned law exist up to this order: that of the marginals, raised by what is known."""
+    marginal = np.where(d._base.weights > 0.0, d._base.dofs, np.inf).min(axis=1)
+    finite = np.isfinite(d._dof)
+    raised = np.where(finite, d._latent.dof, 1.0) / np.where(finite, d._dof, 1.0)
+    return np.asarray(marginal * np.where(finite[:, np.newaxis], raised[:, np.newaxis], d._latent.spread**-2.0))
+
+
+def _copula_covariance(d: CopulaDistribution) -> FloatArray:
+    """Covariance of the outputs of a copula, shape (n_rows, n_targets, n_targets)."""
+    covariance = np.empty((d.n_rows, d.n_targets, d.n_targets))
+    gaussian = np.isinf(d._latent.dof)
+    # Apart, so that a row is treated in the same way whatever the others are.
+    for group in (np.flatnonzero(gaussian), np.flatnonzero(~gaussian)):
+        for part in _chunks(group.size, _SCALE_SCORES.size * _N_NODES * d.n_targets):
+            covariance[group[part]] = _covariance_by_quadrature(d[group[part]])
+    # Only the shape of the dependence is left to quadrature: variances are those of the marginals.
+    std = d.std
+    diagonal = np.arange(d.n_targets)
+    spread = np.sqrt(covariance[:, diagonal, diagonal])
+    stretch = np.where(np.isfinite(std), std, np.nan) / np.where(spread > 0.0, spread, 1.0)
+    covariance *= stretch[:, :, np.newaxis] * stretch[:, np.newaxis]
+    covariance[:, diagonal, diagonal] = std**2
+    return covariance
+
+
+def _covariance_by_quadrature(d: CopulaDistribution) -> FloatArray:
+    """Covariance up to the cut tails. Degrees of freedom are finite in all rows, or in none."""
+    scales, scale_weights = _shared_scales(d._latent.dof)
+    n_nodes = _N_NODES_GAUSSIAN if scale_weights.size == 1 else _N_NODES
+    nodes = np.linspace(-_REACH, _REACH, n_nodes)
+    node_weights = _normal_weights(nodes)
+    z = d._latent.spread[..., np.newaxis, np.newaxis] * scales[:, np.newaxis, :, np.newaxis] * nodes
+    y = _look_up(z + d._latent.mean[..., np.newaxis, np.newaxis], *_table(d))
+    y -= y.mean(axis=(2, 3), keepdims=True)
+    correlation = np.broadcast_to(d._latent.scale, (d.n_rows, d.n_targets, d.n_targets))
+    spread = np.sqrt(np.diagonal(correlation, axis1=1, axis2=2))
+    correlation = correlation / (spread[:, :, np.newaxis] * spread[:, np.newaxis])
+
+    # Given the shared scale the copula is Gaussian: E y_i y_j = sum_k rho_ij^k a_ik a_jk with a_ik = E y_i h_k.
+    h = _hermite(nodes, _N_TERMS)
+    a = y @ (h * node_weights).T  # (n_rows, n_targets, n_scales, n_terms)
+    residual = y - a @ h
+    a[..., 0] -= (scale_weights * a[..., 0]).sum(axis=2, keepdims=True)
+    root = np.sqrt(scale_weights)
+    power = np.ones_like(correlation)
+    covariance = np.zeros_like(correlation)
+    for k in range(_N_TERMS):
+        b = a[..., k] * root
+        covariance += power * (b @ np.swapaxes(b, 1, 2))
+        power *= correlation
+    # What the expansion leaves out counts as if it all were of the next even or odd order: exact for
+    # correlations of 0, 1 and -1, off by little between them, and an entrywise product of semi-definite
+    # matrices always.
+    root_weights = 0.5 * root[:, np.newaxis] * np.sqrt(node_weights)
+    for odd, part in enumerate((residual + residual[..., ::-1], residual - residual[..., ::-1])):
+        b = (part * root_weights).reshape(d.n_rows, d.n_targets, -1)
+        covariance += (power if odd == _N_TERMS % 2 else power * correlation) * (b @ np.swapaxes(b, 1, 2))
+    return np.asarray(0.5 * (covariance + np.swapaxes(covariance, 1, 2)))
+
+
+def _shared_scales(dof: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Nodes (n_rows, n_scales) and weights (n_scales,) of sqrt(dof / chi2(dof)), shared by all z."""
+    if np.isinf(dof).all():
+        return np.ones((dof.size, 1)), np.ones(1)
+    half = 0.5 * dof[:, np.newaxis]
+    tail = ndtr(-np.abs(_SCALE_SCORES))
+    gamma = np.where(_SCALE_SCORES < 0.0, gammaincinv(half, tail), gammainccinv(half, tail))
+    return np.sqrt(half / np.maximum(gamma, 1e-100)), _normal_weights(_SCALE_SCORES)
+
+
+def _hermite(x: FloatArray, n_terms: int) -> FloatArray:
+    """Return Hermite polynomials at `x`, orthonormal under the standard normal: (n_terms, x.size)."""
+    h = np.ones((n_terms, x.size))
+    h[1] = x
+    for k in range(2, n_terms):
+        h[k] = (x * h[k - 1] - np.sqrt(k - 1.0) * h[k - 2]) / np.sqrt(k)
+    return h
+
+
+def _table(d: CopulaDistribution) -> tuple[FloatArray, FloatArray]:
+    """Return latent values and outputs at knots, both (n_rows, n_targets, n_knots) and ascending."""
+    y, lower, upper = d._base.knots()
     # Rounding must not break the order.
-    z = np.maximum.accumulate(z, axis=0)
+    z = np.maximum.accumulate(d._scores(lower, upper), axis=0)
     return np.moveaxis(z, 0, 2), np.moveaxis(y, 0, 2)
 
 
@@ -522,111 +638,7 @@ def _look_up(at: FloatArray, z: FloatArray, y: FloatArray) -> FloatArray:
     return found
 
 
-def _conditioned_moments(d: CopulaDistribution) -> tuple[FloatArray, FloatArray]:
-    """Mean and standard deviation by integrating tail probabilities over y, exact across steps of the quantiles.
-
-    E y = c + int_c^inf P(Y > y) dy - int_-inf^c P(Y < y) dy, and likewise for the second moment, for any centre c.
-    """
-    mean, std = np.empty((2, d.n_rows, d.n_targets))
-    step = max(1, _CHUNK // (3 * _NODES.size * d.n_targets * d._base.n_components))
-    for start in range(0, d.n_rows, step):
-        rows = np.arange(start, min(start + step, d.n_rows))
-        mean[rows], std[rows] = _conditioned_moments_of(d._take(rows))
-    return mean, std
-
-
-def _conditioned_moments_of(d: CopulaDistribution) -> tuple[FloatArray, FloatArray]:
-    # Edges of the cells only have to be near the quantiles: no roots are needed.
-    t = _scores_to_quantiles(_NODES, d._latent.dof[:, np.newaxis, np.newaxis])
-    at = d._latent.mean[..., np.newaxis] + d._latent.spread[..., np.newaxis] * t
-    edges = np.moveaxis(_look_up(at, *_tables(d)), 2, 0)
-    half = 0.5 * np.diff(edges, axis=0)
-    centre = edges[_NODES.size // 2]
-    first, second = np.zeros((2, d.n_rows, d.n_targets))
-    below = (np.arange(_NODES.size - 1) < _NODES.size // 2)[:, np.newaxis, np.newaxis]
-    for x, weight in zip(_INNER, _INNER_WEIGHTS, strict=True):
-        y = edges[:-1] + half * (1.0 + x)
-        lower, upper = d._tails(y)
-        mass = weight * half * np.where(below, -lower, upper)
-        first += mass.sum(axis=0)
-        second += 2.0 * (mass * (y - centre)).sum(axis=0)
-    variance = np.maximum(second - first**2, 0.0)
-    # The tail index of the conditioned law: y^-v under the marginal, thinned by the narrower latent law.
-    heaviest = np.where(d._base.weights > 0.0, d._base.dofs, np.inf).min(axis=1)
-    with np.errstate(invalid="ignore"):
-        thinning = np.where(
-            np.isfinite(d._dof)[:, np.newaxis],
-            (d._latent.dof / d._dof)[:, np.newaxis],
-            1.0 / d._latent.spread**2,
-        )
-    return centre + first, np.sqrt(np.where(heaviest * thinning <= 2.0, np.inf, variance))
-
-
-def _hermite(x: FloatArray, n_terms: int) -> FloatArray:
-    """Return orthonormal Hermite polynomials under the standard normal at `x`: (n_terms, x.size)."""
-    h = np.ones((n_terms, x.size))
-    h[1] = x
-    for k in range(2, n_terms):
-        h[k] = (x * h[k - 1] - np.sqrt(k - 1.0) * h[k - 2]) / np.sqrt(k)
-    return h
-
-
-def _shared_scales(dof: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Nodes (n_rows, n_nodes) and weights of sqrt(dof / chi2(dof))."""
-    if np.isinf(dof).all():
-        return np.ones((dof.size, 1)), np.ones(1)
-    finite = np.isfinite(dof)
-    half = np.where(finite, 0.5 * dof, 1.0)[:, np.newaxis]
-    tail = ndtr(-np.abs(_SCALE_NODES))
-    gamma = np.where(_SCALE_NODES < 0.0, gammaincinv(half, tail), gammainccinv(half, tail))
-    return np.where(finite[:, np.newaxis], np.sqrt(half / np.maximum(gamma, 1e-100)), 1.0), _SCALE_WEIGHTS
-
-
-def _copula_covariance(d: CopulaDistribution) -> FloatArray:
-    """Covariance of the outputs of a copula, shape (n_rows, n_targets, n_targets)."""
-    covariance = np.empty((d.n_rows, d.n_targets, d.n_targets))
-    n_scales = 1 if np.isinf(d._dof).all() else _SCALE_NODES.size
-    step = max(1, _CHUNK // (n_scales * _NODES.size * d.n_targets))
-    for start in range(0, d.n_rows, step):
-        rows = np.arange(start, min(start + step, d.n_rows))
-        covariance[rows] = _quadrature_covariance(d._take(rows))
-    # Only the shape of the dependence is left to quadrature; the variances are those of the marginals.
-    diagonal = np.arange(d.n_targets)
-    std = d.std
-    spread = np.sqrt(covariance[:, diagonal, diagonal])
-    stretch = np.where(np.isfinite(std), std / spread, np.nan)
-    covariance *= stretch[:, :, np.newaxis] * stretch[:, np.newaxis]
-    covariance[:, diagonal, diagonal] = std**2
-    return covariance
-
-
-def _quadrature_covariance(d: CopulaDistribution) -> FloatArray:
-    scales, scale_weights = _shared_scales(d._latent.dof)
-    z = scales[:, np.newaxis, :, np.newaxis] * _NODES
-    z = d._latent.mean[..., np.newaxis, np.newaxis] + d._latent.spread[..., np.newaxis, np.newaxis] * z
-    y = _look_up(z, *_tables(d))
-    y -= y.mean(axis=(2, 3), keepdims=True)
-    correlation = np.broadcast_to(d._latent.scale, (d.n_rows, d.n_targets, d.n_targets))
-    spread = np.sqrt(np.diagonal(correlation, axis1=1, axis2=2))
-    correlation = correlation / (spread[:, :, np.newaxis] * spread[:, np.newaxis])
-
-    h = _hermite(_NODES, _N_HERMITE)
-    a = y @ (h * _NODE_WEIGHTS).T  # (n_rows, n_targets, n_scales, n_terms)
-    residual = y - a @ h
-    a[..., 0] -= (scale_weights * a[..., 0]).sum(axis=2, keepdims=True)
-    root = np.sqrt(scale_weights)
-    power = np.ones_like(correlation)
-    covariance = np.zeros_like(correlation)
-    for k in range(_N_HERMITE):
-        b = a[..., k] * root
-        covariance += power * (b @ np.swapaxes(b, 1, 2))
-        power = power * correlation
-    # What the expansion leaves out counts as if it all were of the next order, even and odd functions apart: exact for
-    # correlations of 0, 1 and -1, between them off by little, and a product of semi-definite matrices always.
-    weights = root[:, np.newaxis] * np.sqrt(_NODE_WEIGHTS)
-    mirrored = residual[..., ::-1]
-    for order, part in ((0, residual + mirrored), (1, residual - mirrored)):
-        b = (0.5 * part * weights).reshape(d.n_rows, d.n_targets, -1)
-        gram = b @ np.swapaxes(b, 1, 2)
-        covariance += (power if order == _N_HERMITE % 2 else power * correlation) * gram
-    return covariance
+def _chunks(n_rows: int, values_per_row: int) -> Iterator[IntArray]:
+    step = max(1, _CHUNK // values_per_row)
+    for start in range(0, n_rows, step):
+        yield np.arange(start, min(start + step, n_rows))

@@ -11,12 +11,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from momostream import inference
-from momostream.covariance import Covariance
+from momostream.covariance import Covariance, input_spread
 from momostream.inference import Components
 from momostream.laws import Law, t_variance
 from momostream.linear import LinearExpert
 from momostream.nodes import REGION, Circuit, Node
-from momostream.regions import HeldOut, Posterior, Region
+from momostream.regions import HeldOut, Posterior, Region, standardisation
 from momostream.structure import Plan, learn_structure
 from momostream.tuning import TuningJob
 from momostream.warping import Warp
@@ -175,11 +175,13 @@ class CircuitExpert:
         ``root_thetas`` are the results of `root_jobs`; regions start from them.
         """
         view, P = self.view(X), Y.shape[1]
-        centre = self.covariance.prior(np.ones(X.shape[1])).centre
+        centre = self.covariance.prior(input_spread(view)).centre
+        self._standard = standardisation(Y)
         self._starts = (root_thetas if len(root_thetas) == P else root_thetas * P) or [centre] * P
 
         if structure is not None:
             self._take_structure(structure, view, Y)
+            self._free_mostly_missing(view, Y)
             return
         rng = np.random.default_rng(seed)
 
@@ -211,8 +213,8 @@ class CircuitExpert:
 
     def accept(self, thetas: list[Array]) -> None:
         """Take the results of `leaf_jobs`."""
-        for region, theta in zip(self.regions, thetas, strict=True):
-            region.condition(theta)
+        for region, outputs, theta in zip(self.regions, self.outputs, thetas, strict=True):
+            region.condition(theta, *self._standard_of(region.Y, outputs))
 
     def _job(
         self, X: Array, Y: Array, start: Array | None, rules: TuningRules, seed: np.random.SeedSequence
@@ -236,17 +238,27 @@ class CircuitExpert:
             return np.ones(n_inputs)
         return np.mean([self.covariance.inverse_lengths(theta) ** 2 for theta in thetas], axis=0)
 
+    def _standard_of(self, Y: Array, outputs: Rows) -> tuple[Array, Array]:
+        """Offset and scale of a region with targets ``Y``; an output that it never saw gets those of all rows."""
+        unseen = np.isnan(Y).all(axis=0)
+        offset, scale = standardisation(Y)
+        return np.where(unseen, self._standard[0][outputs], offset), np.where(unseen, self._standard[1][outputs], scale)
+
     def _add_region(self, view: Array, Y: Array, rows: Rows, outputs: Rows) -> int:
         """New region for these rows and outputs; rows without any of these outputs are left out."""
         rows = rows[_with_targets(Y[np.ix_(rows, outputs)])]
+        targets = Y[np.ix_(rows, outputs)]
+        offset, scale = self._standard_of(targets, outputs)
         self.regions.append(
             Region(
                 self.covariance,
                 self._starts[outputs[0]],
                 view[rows],
-                Y[np.ix_(rows, outputs)],
+                targets,
                 discount=self.discount,
                 gaussian=self.gaussian,
+                offset=offset,
+                scale=scale,
             )
         )
         self.rows.append(rows)
@@ -415,13 +427,17 @@ class CircuitExpert:
         free = [node.region]
 
         def make_region(rows: Rows, columns: Rows) -> int:
+            targets = old.Y[np.ix_(rows, columns)]
+            offset, scale = self._standard_of(targets, node.outputs[columns])
             child = Region(
                 self.covariance,
                 old.theta,
                 old.X[rows],
-                old.Y[np.ix_(rows, columns)],
+                targets,
                 discount=self.discount,
                 gaussian=self.gaussian,
+                offset=offset,
+                scale=scale,
             )
             if free:
                 number = free.pop()

@@ -23,7 +23,7 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 from scipy.linalg import solve_triangular
-from scipy.special import betaln, gammaln, logsumexp, stdtr, stdtrit
+from scipy.special import betaln, gammaln, ndtr, ndtri, stdtr, stdtrit
 
 __all__ = ["Law", "Marginals", "Mixture", "Product", "Routed", "StudentT"]
 
@@ -44,6 +44,11 @@ _LARGEST_T = 1e100
 _LARGEST_SQUARE = 1e300
 # Elements (times components) that are solved at once for quantiles: bounds memory, about 100 MB.
 _CHUNK = 1 << 19
+# Knots of a table of the law of one output, and how far its normal scores reach.
+_N_KNOTS = 129
+_REACH = 8.5
+# So many quantiles per row and output pay for a table of the law.
+_TABLE_PAYS = 64
 
 
 # -----------------------------------------------------------------------------------------------------------
@@ -89,14 +94,21 @@ def t_quantile(p: npt.ArrayLike, dof: npt.ArrayLike) -> FloatArray:
     p = np.maximum(p, SMALLEST_TAIL)
     dof = np.asarray(dof, dtype=np.float64)
     x = np.asarray(stdtrit(dof, p))
-    far = x < -1e12
+    far = np.abs(x) > 1e12
     if far.any():
-        # stdtrit overflows out there; the tail is a power law to all digits: F(-x) = k v^((v - 1) / 2) x^-v.
+        # stdtrit overflows there, to either side; the tail is a power law: F(-x) = k v^((v - 1) / 2) x^-v.
         v = np.where(far, dof, 1.0)
         log_k = -betaln(0.5 * v, 0.5) - 0.5 * np.log(v)
         log_x = (log_k + 0.5 * (v - 1.0) * np.log(v) - np.log(p)) / v
         x = np.where(far, -np.exp(np.minimum(log_x, np.log(_LARGEST_T))), x)
     return np.asarray(np.maximum(x, -_LARGEST_T))
+
+
+def t_variance(dof: npt.ArrayLike) -> FloatArray:
+    """Variance of the standard Student-t; infinite for 2 degrees of freedom or fewer."""
+    dof = np.asarray(dof, dtype=np.float64)
+    heavy = dof <= 2.0
+    return np.where(heavy, np.inf, 1.0 + 2.0 / np.where(heavy, 1.0, dof - 2.0))
 
 
 def mvt_log_pdf(squares: FloatArray, log_det: FloatArray, dof: FloatArray, n_targets: int) -> FloatArray:
@@ -115,8 +127,8 @@ def mvt_log_pdf(squares: FloatArray, log_det: FloatArray, dof: FloatArray, n_tar
 def regularise(A: FloatArray) -> tuple[FloatArray, FloatArray]:
     """Return `A`, made positive definite if it is only semi-definite, and its Cholesky factor.
 
-    A matrix with a pivot below half of `RELATIVE_JITTER`, relative to its diagonal, gets `RELATIVE_JITTER` times
-    its diagonal added, once. Each matrix of a stack is judged on its own.
+    A matrix with a pivot below half of `RELATIVE_JITTER`, relative to its diagonal, gets `RELATIVE_JITTER`
+    times its diagonal added, once. Each matrix of a stack is judged on its own.
 
     Parameters
     ----------
@@ -317,13 +329,14 @@ class Marginals:
         Both of shape (..., n_rows, n_targets). Values far out in the upper tail keep their digits this way.
         """
         shape = p.shape
-        sign = np.where(upper, -1.0, 1.0)
         p = np.maximum(p, SMALLEST_TAIL)
+        sign = np.where(upper, -1.0, 1.0)
         if self.n_components == 1:
             return np.asarray(self.means[:, 0] + sign * self.scales[:, 0] * t_quantile(p, self.dofs[:, 0]))
         # One line per value to find, its components along it: (lines, n_components).
         flat = [np.moveaxis(a, 1, 2).reshape(-1, self.n_components) for a in self._arrays]
         lines = np.broadcast_to(np.arange(self.n_rows * self.n_targets).reshape(shape[-2:]), shape).ravel()
+        cells = self._cells(p, upper) if p.size >= _TABLE_PAYS * self.n_rows * self.n_targets > 0 else None
         p, sign = p.ravel(), sign.ravel()
         x = np.empty(p.size)
         step = max(1, _CHUNK // self.n_components)
@@ -331,8 +344,51 @@ class Marginals:
             part = slice(start, start + step)
             w, m, s, v = (a[lines[part]] for a in flat)
             # The upper tail is the lower tail of the mirror image.
-            x[part] = sign[part] * _lower_quantile(p[part], w, sign[part, np.newaxis] * m, s, v)
+            m = sign[part, np.newaxis] * m
+            guesses = None if cells is None else cells[:, part]
+            x[part] = sign[part] * _lower_quantile(p[part], w, m, s, v, guesses)
         return x.reshape(shape)
+
+    def knots(self) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """Return values that cover the law, ascending, with their lower and upper tail probabilities.
+
+        Shapes (n_knots, n_rows, n_targets). They are quantiles of the components, so that straight lines
+        between them follow the law even where it jumps from one narrow component to the next.
+        """
+        used = self.weights > 0.0
+        n_used = used.sum(axis=1)
+        # The components that count take turns along the scores, so that a row has the same knots however far
+        # other rows made it be padded.
+        slot = np.arange(_N_KNOTS)[:, np.newaxis, np.newaxis]
+        scores = np.linspace(-_REACH, _REACH, _N_KNOTS)[:, np.newaxis, np.newaxis]
+        rows, columns = np.arange(self.n_rows)[:, np.newaxis], np.arange(self.n_targets)
+        component = np.argsort(~used, axis=1, kind="stable")[rows, slot % n_used, columns]
+        m, s, v = (a[rows, component, columns] for a in self._arrays[1:])
+        t = t_quantile(ndtr(-np.abs(scores)), v)
+        y = np.sort(m + s * np.where(scores > 0.0, -t, t), axis=0)
+        return y, *self.tails(y)
+
+    def _cells(self, p: FloatArray, upper: BoolArray) -> FloatArray:
+        """Return low, high and guess for many values from one table: (3, p.size), NaN outside the table."""
+        y, lower, above = self.knots()
+        knot_scores = np.maximum.accumulate(_normal_scores(np.minimum(lower, above), lower > above), axis=0)
+        # Cubics over normal scores, whose slope is the normal density over that of y.
+        slopes = np.exp(np.minimum(t_log_pdf(knot_scores, np.inf) - self.log_pdf(y), 300.0))
+        scores = _normal_scores(p, upper)
+        cells = np.full((3, *p.shape), np.nan)
+        for i, j in np.ndindex(self.n_rows, self.n_targets):
+            at, knots, values, slope = scores[..., i, j], knot_scores[:, i, j], y[:, i, j], slopes[:, i, j]
+            k = np.searchsorted(knots, at, side="right")
+            inside = (k > 0) & (k < knots.size)
+            k = np.clip(k, 1, knots.size - 1)
+            width = np.maximum(knots[k] - knots[k - 1], 1e-300)
+            r = np.clip((at - knots[k - 1]) / width, 0.0, 1.0)
+            rise = values[k] - values[k - 1]
+            bend = (1.0 - r) * (width * slope[k - 1] - rise) - r * (width * slope[k] - rise)
+            guess = values[k - 1] + np.clip(r * (rise + (1.0 - r) * bend), 0.0, rise)
+            cells[..., i, j] = np.where(inside, [values[k - 1], values[k], guess], np.nan)
+        low, high, guess = cells
+        return np.where(upper, [-high, -low, -guess], cells).reshape(3, -1)
 
     def sample(self, size: int, rng: np.random.Generator) -> FloatArray:
         """Draw `size` values per row and output, outputs independent: shape (size, n_rows, n_targets)."""
@@ -363,14 +419,6 @@ class Marginals:
         return f"Marginals({self.n_rows} rows, {self.n_components} components, {self.n_targets} outputs)"
 
 
-def t_variance(dof: npt.ArrayLike) -> FloatArray:
-    """Variance of the standard Student-t; infinite for 2 degrees of freedom or fewer."""
-    dof = np.asarray(dof, dtype=np.float64)
-    heavy = dof <= 2.0
-    excess = np.where(heavy, 1.0, dof - 2.0)
-    return np.where(heavy, np.inf, 1.0 + 2.0 / excess)
-
-
 def _t_stretch(dof: FloatArray, rng: np.random.Generator) -> FloatArray:
     """Draw the factors that turn standard normals into Student-t's, in the shape of `dof`."""
     finite = np.isfinite(dof)
@@ -378,30 +426,46 @@ def _t_stretch(dof: FloatArray, rng: np.random.Generator) -> FloatArray:
     return np.asarray(np.where(finite, np.sqrt(v / rng.chisquare(v)), 1.0))
 
 
-def _lower_quantile(p: FloatArray, w: FloatArray, m: FloatArray, s: FloatArray, v: FloatArray) -> FloatArray:
+def _normal_scores(p: FloatArray, upper: BoolArray) -> FloatArray:
+    """Return the standard normal quantiles of tail probabilities."""
+    scores = ndtri(np.maximum(p, SMALLEST_TAIL))
+    return np.where(upper, -scores, scores)
+
+
+def _lower_quantile(
+    p: FloatArray, w: FloatArray, m: FloatArray, s: FloatArray, v: FloatArray, cells: FloatArray | None
+) -> FloatArray:
     """Solve F(x) = p for p <= 0.5, one mixture per line: `p` (lines,), the others (lines, n_components).
 
-    Halley steps on log F, which is nearly straight in the tails, kept inside a bracket. Where a step leaves it or
-    does not halve the one before, a second guess is tried, then bisection.
+    `cells` (3, lines) holds bounds and a guess where they are known already, NaN elsewhere.
+
+    Halley steps on log F, which is nearly straight in the tails, kept inside a bracket. Where a step leaves
+    it or does not halve the one before, a second guess is tried, then bisection.
     """
     used = w > 0.0
-    low, high, x, other = _brackets(p[:, np.newaxis], w, m, s, v, used)
+    if cells is None:
+        low, high, x, other = _brackets(p, w, m, s, v, used)
+    else:
+        low, high, x, other = cells[[0, 1, 2, 2]]
+        open_ = np.flatnonzero(np.isnan(low))
+        found = _brackets(p[open_], w[open_], m[open_], s[open_], v[open_], used[open_])
+        low[open_], high[open_], x[open_], other[open_] = found
     log_w = np.where(used, np.log(np.where(used, w, 1.0)) - np.log(s) + _t_log_norm(v), -np.inf)
-    tolerance = 1e-13 * np.where(used, s, np.inf).min(axis=1)
+    narrowest = np.where(used, s, np.inf).min(axis=1)
     answer = x.copy()
     todo = np.arange(p.size)
-    state = (p, w, m, s, v, log_w, tolerance, low, high, x, other, high - low)
+    state = (p, w, m, s, v, log_w, narrowest, low, high, x, other, high - low)
     for _ in range(200):
         if todo.size == 0:
             break
-        p, w, m, s, v, log_w, tolerance, low, high, x, other, last = state
+        p, w, m, s, v, log_w, narrowest, low, high, x, other, last = state
         z = (x[:, np.newaxis] - m) / s
         F = (w * stdtr(v, z)).sum(axis=1)
         each = np.exp(log_w + _t_log_shape(z, v))
         f = each.sum(axis=1)
-        # Derivative of each log density: -(v + 1) z / (v + z^2) / s.
-        slope = -(each * z * (1.0 + 1.0 / v) / ((1.0 + z * z / v) * s)).sum(axis=1)
         with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+            # Derivative of each log density: -(v + 1) z / (v + z^2) / s.
+            slope = -(each * z * (1.0 + 1.0 / v) / ((1.0 + z * z / v) * s)).sum(axis=1)
             gap = np.log(p / F)
             step = gap * F / f
             step /= np.clip(1.0 + 0.5 * gap * (slope * F / (f * f) - 1.0), 0.5, 2.0)
@@ -416,19 +480,22 @@ def _lower_quantile(p: FloatArray, w: FloatArray, m: FloatArray, s: FloatArray, 
         last = np.where(good, np.abs(step), width)
         solved = np.abs(F - p) <= 1e-15 * p
         answer[todo] = np.where(solved, x, new)
-        active = ~(solved | (last <= tolerance + 4e-16 * np.abs(x)))
+        # A step of Halley's leaves an error of the order of its cube, in units of the narrowest component.
+        enough = np.where(good, 1e-5, 1e-13) * narrowest + 4e-16 * np.abs(x)
+        active = ~(solved | (last <= enough))
         todo = todo[active]
-        state = (p, w, m, s, v, log_w, tolerance, low, high, new, other, last)
+        state = (p, w, m, s, v, log_w, narrowest, low, high, new, other, last)
         if todo.size < active.size:
-            p, w, m, s, v, log_w, tolerance, low, high, x, other, last = (a[active] for a in state)
-            state = (p, w, m, s, v, log_w, tolerance, low, high, x, other, last)
-    return answer
+            p, w, m, s, v, log_w, narrowest, low, high, x, other, last = (a[active] for a in state)
+            state = (p, w, m, s, v, log_w, narrowest, low, high, x, other, last)
+    return np.asarray(answer)
 
 
 def _brackets(
     p: FloatArray, w: FloatArray, m: FloatArray, s: FloatArray, v: FloatArray, used: BoolArray
 ) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
-    """Return bounds of the quantile and two guesses, each of shape (lines,); `p` has shape (lines, 1)."""
+    """Return bounds of the quantile and two guesses, each of shape (lines,)."""
+    p = p[:, np.newaxis]
     each = m + s * t_quantile(p, v)
     # The quantile of a mixture lies between those of its components ...
     low = np.where(used, each, np.inf).min(axis=1)
@@ -536,8 +603,8 @@ class StudentT(Law):
     mean : array of shape (n_rows, n_targets)
         Locations.
     scale : array of shape (n_targets, n_targets) or (n_rows, n_targets, n_targets)
-        Symmetric, positive semi-definite, with positive diagonals. A singular one gets a relative jitter once,
-        see `regularise`.
+        Symmetric, positive semi-definite, with positive diagonals. A singular one gets a relative jitter
+        once, see `regularise`.
     dof : float or array of shape (n_rows,)
         Degrees of freedom.
     factor : float or array of shape (n_rows,), default 1
@@ -779,7 +846,7 @@ class Mixture(Law):
         top = log_weights.max(axis=1)
         if not np.isfinite(top).all():
             raise ValueError("a mixture needs one finite log weight per row, and none that is NaN or infinite")
-        log_weights = log_weights - logsumexp(log_weights, axis=1, keepdims=True)
+        log_weights = log_weights - _log_sum(log_weights)[:, np.newaxis]
         self.log_weights: FloatArray = np.broadcast_to(log_weights, (self.n_rows, len(self.children)))
 
     @property
@@ -810,7 +877,7 @@ class Mixture(Law):
 
     def log_pdf(self, Y: FloatArray) -> FloatArray:
         """Joint log density of each row; NaN entries are marginalised out."""
-        return np.asarray(logsumexp(self._log_joint(Y), axis=1)) if self.n_rows else np.zeros(0)
+        return _log_sum(self._log_joint(Y))
 
     def _log_joint(self, Y: FloatArray) -> FloatArray:
         return self.log_weights + np.stack([child.log_pdf(Y) for child in self.children], axis=1)
@@ -930,6 +997,12 @@ class Routed(Law):
     def _condition(self, Y: FloatArray, known: BoolArray) -> Law:
         children = [child.condition(Y[rows], known) for child, rows in zip(self.children, self._rows, strict=True)]
         return Routed(self.index, children)
+
+
+def _log_sum(terms: FloatArray) -> FloatArray:
+    """Log of the sum of exponentials over axis 1; some term of each row is finite."""
+    top = terms.max(axis=1)
+    return np.asarray(top + np.log(np.exp(terms - top[:, np.newaxis]).sum(axis=1)))
 
 
 def _padding(n_rows: int, n_components: int, n_targets: int) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:

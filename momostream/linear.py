@@ -1,7 +1,7 @@
 """The weight-space Bayesian linear expert: no stored rows, O(n_inputs^2) per row.
 
-``R = Phi B + noise`` with ``Phi = [1, (X - centre) / spread]``, a ridge prior on the slopes and a nearly flat one on the
-intercept; the covariance of the outputs is integrated out as in `momostream.regions`.
+``R = Phi B + noise`` with ``Phi = [1, (X - centre) / spread]``, a ridge prior on the slopes and a nearly flat one on
+the intercept; the covariance of the outputs is integrated out as in `momostream.regions`.
 """
 
 from __future__ import annotations
@@ -45,6 +45,11 @@ class LinearExpert:
         self.cross = np.zeros((width, P))
         self.squares = np.zeros((P, P))
         self.pairs = np.zeros((P, P))
+        # The same of the rows without a missing target, which tell how the outputs go together.
+        self.whole_gram = np.zeros((width, width))
+        self.whole_cross = np.zeros((width, P))
+        self.whole_squares = np.zeros((P, P))
+        self.n_whole = 0
         self._solution: tuple[Array, Array, Array, float] | None = None
 
     @classmethod
@@ -67,6 +72,11 @@ class LinearExpert:
         self.cross += Phi.T @ R
         self.squares += R.T @ R
         self.pairs += observed.T.astype(float) @ observed
+        whole = observed.all(axis=1)
+        self.whole_gram += Phi[whole].T @ Phi[whole]
+        self.whole_cross += Phi[whole].T @ R[whole]
+        self.whole_squares += R[whole].T @ R[whole]
+        self.n_whole += int(whole.sum())
         self.n_rows += len(X)
         self._solution = None
 
@@ -85,13 +95,22 @@ class LinearExpert:
             # Quadratic form of the residuals plus that of the weights under their prior.
             scatter = np.diag(self.squares) - np.einsum("ip,ip->p", B, self.cross)
             variance = (NU0 * SCALE0 + np.maximum(scatter, 0.0)) / (NU0 + mass)
-            complete = self.pairs.min() == self.n_rows
-            moments = self.squares - B.T @ self.cross if complete else self.squares / np.maximum(self.pairs, 1.0)
-            size = np.sqrt(np.maximum(np.diag(moments), 1e-300))
-            correlation = nearest_correlation((1.0 - SHRINKAGE) * moments / np.outer(size, size))
+            correlation = nearest_correlation((1.0 - SHRINKAGE) * self._residual_correlation(B))
             S = correlation * np.sqrt(np.outer(variance, variance))
             self._solution = B, np.asarray(inverse, dtype=np.float64), S, NU0 + float(mass.mean())
         return self._solution
+
+    def _residual_correlation(self, B: Array) -> Array:
+        """Correlation of the residuals; with missing targets from the rows that have all, shrunk by their number."""
+        if self.n_whole == self.n_rows:
+            moments, trust = self.squares - B.T @ self.cross, 1.0
+        else:
+            mixed = B.T @ self.whole_cross
+            moments = self.whole_squares - mixed - mixed.T + B.T @ self.whole_gram @ B
+            trust = self.n_whole / (self.n_whole + B.shape[1])
+        size = np.sqrt(np.maximum(np.diag(moments), 1e-300))
+        # Residuals of nothing but round-off can seem to correlate by more than 1.
+        return trust * np.clip(moments / size / size[:, None], -1.0, 1.0)
 
     def _widest(self) -> int:
         """The output with fewest targets: its spread serves for all."""
@@ -128,24 +147,30 @@ class LinearExpert:
         """What the expert would have predicted for rows it has learnt, without each row's block (or the row)."""
         B, inverse, S, dof = self._solve()
         Phi, R = self._features(X), (Y - self.offset) / self.scale
-        mean, spread = np.empty_like(R), np.empty_like(R)
+        mean, spread = np.full_like(R, np.nan), np.ones_like(R)
+        # What a row's block added to the scatter of the outputs, and how many targets it had.
+        own, count = np.zeros_like(R), np.ones_like(R)
         for p in range(R.shape[1]):
             residual = R[:, p] - Phi @ B[:, p]
             seen = np.flatnonzero(~np.isnan(residual))
-            mean[:, p], spread[:, p] = np.nan, 1.0
             if blocks is None:
                 left = 1.0 - np.einsum("ij,jk,ik->i", Phi[seen], inverse[p], Phi[seen])
                 left = np.maximum(left, 1e-6)
                 mean[seen, p] = R[seen, p] - residual[seen] / left
                 spread[seen, p] = 1.0 / left
+                own[seen, p] = residual[seen] ** 2 / left
                 continue
             for block in np.unique(blocks[seen]):
                 inside = seen[blocks[seen] == block]
                 rows = Phi[inside]
                 within = np.linalg.inv(np.eye(len(inside)) - rows @ inverse[p] @ rows.T)
-                mean[inside, p] = R[inside, p] - within @ residual[inside]
+                held = within @ residual[inside]
+                mean[inside, p] = R[inside, p] - held
                 spread[inside, p] = np.diag(within)
-        return HeldOut(mean * self.scale + self.offset, np.sqrt(spread * np.diag(S)) * self.scale, dof)
+                own[inside, p], count[inside, p] = residual[inside] @ held, len(inside)
+        mass = NU0 + np.diag(self.pairs)
+        variance = np.maximum(np.diag(S) * mass - own, NU0 * SCALE0) / np.maximum(mass - count, NU0)
+        return HeldOut(mean * self.scale + self.offset, np.sqrt(spread * variance) * self.scale, dof)
 
     def posterior_covariance(self, X: Array) -> Array:
         """Covariance between rows for an output of unit scale, noise included, shape ``(len(X), len(X))``."""

@@ -10,7 +10,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from momostream.distribution import CopulaDistribution, Distribution, MixtureDistribution
-from momostream.experts import CircuitExpert, ExpertSpec, FactorBudget, LinearMember, TuningRules, log_densities
+from momostream.experts import (
+    CircuitExpert,
+    ExpertSpec,
+    FactorBudget,
+    LinearMember,
+    TuningRules,
+    log_densities,
+)
 from momostream.inference import Components, log_evidence, mix_between_rows
 from momostream.laws import Law, Mixture
 from momostream.linear import LinearExpert
@@ -29,6 +36,9 @@ T = TypeVar("T")
 EXACT_ROWS = 8192
 # Larger ones are cut into regions of at most this many rows.
 LOCAL_ROWS = 1024
+
+# Parts of the rows between which correlations of residuals are cross-checked.
+COPULA_FOLDS = 5
 
 # Rows that the stacking weights of `fit` count for at most when `learn` goes on from them.
 WEIGHT_MEMORY = 1000
@@ -62,7 +72,7 @@ class Settings:
     hyperparameters: str = "own"
     weights: str = "stacking"
     stacking: str = "loo"
-    n_blocks: int = 10
+    n_blocks: int = 20
     discount: float = 1.0
     tuning_points: int = 1000
     max_iterations: int = 40
@@ -90,15 +100,25 @@ class Settings:
                 continue
             if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < bound:
                 raise ValueError(f"{name}={value!r} is not accepted: use a whole number of at least {bound}")
-        if not 0.0 < self.discount <= 1.0:
+        real = isinstance(self.discount, float | int | np.floating | np.integer) and not isinstance(self.discount, bool)
+        if not (real and 0.0 < self.discount <= 1.0):
             raise ValueError(f"discount={self.discount!r} is not accepted: use a number above 0 and at most 1")
         if self.structure is not None and not isinstance(self.structure, Circuit):
             raise TypeError(f"structure must be a momostream.Circuit, not {type(self.structure).__name__}")
-        if isinstance(self.experts, str) or not self.experts:
-            raise ValueError("experts must be a non-empty tuple of names such as ('matern32', 'linear')")
+        if self.verbose not in (0, 1, 2):
+            raise ValueError(f"verbose={self.verbose!r} is not accepted: use 0, 1 or 2")
+        named = isinstance(self.experts, tuple) and all(isinstance(name, str) for name in self.experts)
+        if not named or not self.experts:
+            raise ValueError(
+                f"experts={self.experts!r} is not accepted: use a tuple of names such as ('matern32', 'linear')"
+            )
         if len(set(self.experts)) < len(self.experts):
             raise ValueError(f"experts={self.experts!r} names an expert twice")
-        object.__setattr__(self, "specs", tuple(ExpertSpec.parse(name) for name in self.experts))
+        try:
+            specs = tuple(ExpertSpec.parse(name) for name in self.experts)
+        except ValueError as error:
+            raise ValueError(f"experts={self.experts!r} is not accepted: {error}") from error
+        object.__setattr__(self, "specs", specs)
         comparable = all(spec.covariance is not None and not spec.residual for spec in self.specs)
         if self.weights == "posterior" and not comparable:
             raise ValueError(
@@ -179,6 +199,8 @@ class Model:
             Shape ``(n_rows, n_outputs)``; NaN is a missing target.
         """
         settings = self.settings
+        if settings.structure is not None:
+            settings.structure.check(X.shape[1], Y.shape[1])
         blocks = _row_blocks(len(X), settings.n_blocks) if settings.stacking == "blocks" else None
         kept = np.flatnonzero(~np.isnan(Y).all(axis=1))
         if not len(kept):
@@ -249,7 +271,8 @@ class Model:
             answered = ~np.isnan(densities).any(axis=0)
             stacked.means[np.isnan(stacked.means)] = 0.0
             pit = stacked.marginals().cdf(np.where(answered, Y, 0.0))
-            self.copula = Copula.fit(np.where(answered, pit, np.nan), stacked.correlation)
+            folds = _row_blocks(len(X), COPULA_FOLDS) if blocks is None else blocks
+            self.copula = Copula.fit(np.where(answered, pit, np.nan), stacked.correlation, folds)
 
     def _complete(self, X: Array) -> Array:
         """Replace missing inputs by the mean of their column."""

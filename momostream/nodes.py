@@ -93,18 +93,27 @@ class Circuit:
     def add_gate(self, column: int, cuts: Sequence[float] | Array, children: Sequence[int]) -> int:
         """Add a gate that sends a row to one child by where its covariate ``column`` lies between the cuts."""
         outputs, edges = self._common_outputs(children, "a gate"), np.asarray(cuts, dtype=float)
-        if len(children) != len(edges) + 1 or np.any(np.diff(edges) <= 0):
-            raise ValueError("a gate needs ascending cuts and one child more than cuts")
+        # Written so that NaN fails the test.
+        if len(children) != len(edges) + 1 or not (np.isfinite(edges).all() and np.all(np.diff(edges) > 0)):
+            raise ValueError("a gate needs finite, ascending cuts and one child more than cuts")
+        if column < 0:
+            raise ValueError(f"a gate needs the position of a covariate, not {column}")
         return self._add(Node(GATE, outputs, tuple(children), column=int(column), cuts=edges))
 
     def add_outputs(self, children: Sequence[int]) -> int:
         """Add a product of children that own disjoint outputs."""
+        self._check_children(children, "an output split")
         parts = np.concatenate([self[child].outputs for child in children])
         if len(np.unique(parts)) != len(parts):
             raise ValueError("the children of an output split must own disjoint outputs")
         return self._add(Node(OUTPUTS, np.sort(parts), tuple(children)))
 
+    def _check_children(self, children: Sequence[int], what: str) -> None:
+        if not len(children) or any(not 0 <= child < len(self) for child in children):
+            raise ValueError(f"{what} needs numbers of nodes that were added before as children, not {list(children)}")
+
     def _common_outputs(self, children: Sequence[int], what: str) -> Rows:
+        self._check_children(children, what)
         first = self[children[0]].outputs
         if any(not np.array_equal(first, self[child].outputs) for child in children):
             raise ValueError(f"the children of {what} must own the same outputs")
@@ -114,6 +123,21 @@ class Circuit:
         self.nodes.append(node)
         self.root = len(self.nodes) - 1
         return self.root
+
+    def check(self, n_inputs: int, n_outputs: int) -> None:
+        """Raise ValueError where the circuit is not a tree over these covariates and outputs."""
+        if not self.nodes:
+            raise ValueError("structure has no nodes")
+        if not np.array_equal(self[self.root].outputs, np.arange(n_outputs)):
+            owned = ", ".join(map(str, self[self.root].outputs))
+            raise ValueError(f"structure must own all {n_outputs} outputs at its root, but it owns {owned}")
+        seen: set[int] = set()
+        for number, node in self.walk():
+            if number in seen:
+                raise ValueError(f"structure must be a tree, but node {number} has more than one parent")
+            seen.add(number)
+            if node.kind == GATE and node.column >= n_inputs:
+                raise ValueError(f"structure has a gate on column {node.column}, but there are {n_inputs} covariates")
 
     # ------------------------------------------------------------------ looking
 
@@ -204,7 +228,10 @@ class Circuit:
 
 
 def _positions(outputs: Sequence[int] | Rows) -> Rows:
-    return np.sort(np.asarray(outputs, dtype=np.intp))
+    positions = np.unique(np.asarray(outputs, dtype=np.intp))
+    if not len(positions) or len(positions) != len(outputs) or positions[0] < 0:
+        raise ValueError(f"a region needs distinct positions of outputs, not {list(outputs)}")
+    return positions
 
 
 def _name(names: Sequence[str] | None, position: int, letter: str) -> str:

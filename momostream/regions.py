@@ -135,8 +135,9 @@ class Region:
     ) -> None:
         self.covariance, self.discount, self.gaussian = covariance, discount, gaussian
         self.n_rows = len(X)
-        self._X = np.ascontiguousarray(X, dtype=np.float64)
-        self._Y = np.ascontiguousarray(Y, dtype=np.float64)
+        # Copies: rows are moved in place when the oldest is dropped.
+        self._X = np.array(X, dtype=np.float64, order="C")
+        self._Y = np.array(Y, dtype=np.float64, order="C")
         self._targets = np.empty_like(self._Y)
         self._factor: _Factor | None = None
         self._moments: tuple[Array, float] | None = None
@@ -262,7 +263,13 @@ class Region:
     # ------------------------------------------------------------------ learning
 
     def append(self, x: Array, y: Array) -> None:
-        """Learn one row in O(n_rows^2); NaN in ``y`` is a missing target, filled by its conditional mean."""
+        """Learn one row in O(n_rows^2); NaN in ``y`` is a missing target, filled by its conditional mean.
+
+        Raises
+        ------
+        ValueError
+            The row or a target is not finite; nothing is learnt then.
+        """
         factor, n = self._room_for_one(), self.n_rows
         covariance, theta = self.covariance, self.theta
         s = self._scaled(x)
@@ -272,6 +279,8 @@ class Region:
         pivot = math.sqrt(max(noise + explained, noise))
         r = (y - self.offset) / self.scale
         r = np.where(np.isnan(r), mean, r)
+        if not (math.isfinite(explained) and np.isfinite(r).all()):
+            raise ValueError("a row and its targets must be finite; only a target may be missing (NaN)")
         kernels.append_row(n, s, factor.v, pivot, r - mean, factor.S, factor.Z, factor.L)
         self._X[n], self._Y[n], self._targets[n] = x, y, r
         self.n_rows = n + 1
@@ -280,6 +289,8 @@ class Region:
     def drop_oldest(self) -> None:
         """Forget the oldest row by a stable update of the factor, O(n_rows^2)."""
         n, factor = self.n_rows, self._cache()
+        if n == 0:
+            raise IndexError("the region has no rows to drop")
         kernels.drop_oldest(n, factor.S, factor.Z, factor.L, np.empty(2 * n + self.n_targets))
         for array in (self._X, self._Y, self._targets):
             array[: n - 1] = array[1:n]
@@ -381,32 +392,33 @@ class Region:
         Notes
         -----
         With ``A = (K + noise I)^-1``, the residuals of a block B given all other rows are ``A_BB^-1 (A R)_B`` with
-        covariance ``A_BB^-1``. What the block added to the scatter of the outputs is taken out as well.
+        covariance ``A_BB^-1``. What the block added to the scatter of the outputs is taken out as well (exact for
+        ``discount=1``, otherwise left in).
         """
-        n, R = self.n_rows, self.R
+        n, R, observed = self.n_rows, self.R, self.observed
         factor = self._cache()
         alpha = dense.solve_many_transposed(factor.L, n, np.ascontiguousarray(factor.Z[:n]))
-        own = np.empty_like(R)
-        if blocks is None:
+        gaps = np.flatnonzero(~observed.all(axis=0))
+        if blocks is None and not len(gaps):
             spread = 1.0 / dense.inverse_diagonal(factor.L, n)
             residual = alpha * spread[:, None]
-            own[:] = alpha * residual
+            own = alpha * residual
         else:
-            spread, residual = np.empty(n), np.empty_like(R)
             inverse = dense.inverse(factor.L, n)
-            for block in np.unique(blocks):
-                inside = np.flatnonzero(blocks == block)
-                within = np.linalg.inv(inverse[np.ix_(inside, inside)])
-                residual[inside] = within @ alpha[inside]
-                spread[inside] = np.diag(within)
-                own[inside] = (alpha[inside] * residual[inside]).sum(axis=0)
+            spread, residual, own = _left_out(inverse, alpha, blocks)
+            for p in gaps:
+                # The filled values know the targets that are held out; only the observed ones may be asked.
+                seen = observed[:, p]
+                among = _marginal(inverse, seen)
+                _, held, added = _left_out(among, alpha[seen, p : p + 1], None if blocks is None else blocks[seen])
+                residual[seen, p], own[seen, p] = held[:, 0], added[:, 0]
         S, dof = self.moments()
         variance = np.broadcast_to(np.diag(S), R.shape)
         if self.discount == 1.0:
-            mass = NU0 + self.observed.sum(axis=0)
-            left = mass - (1 if blocks is None else _block_sizes(blocks)[:, None])
+            mass = NU0 + observed.sum(axis=0)
+            left = mass - (1 if blocks is None else _block_sums(blocks, observed))
             variance = np.maximum(variance * mass - own, NU0 * SCALE0) / np.maximum(left, NU0)
-        mean = np.where(self.observed, (R - residual) * self.scale + self.offset, np.nan)
+        mean = np.where(observed, (R - residual) * self.scale + self.offset, np.nan)
         return HeldOut(mean, np.sqrt(spread[:, None] * variance) * self.scale, dof)
 
     def log_evidence(self) -> float:
@@ -461,9 +473,38 @@ def nearest_correlation(matrix: Array, least: float = 1e-6) -> Array:
     return matrix
 
 
-def _block_sizes(blocks: Rows) -> Rows:
-    _, inverse, counts = np.unique(blocks, return_inverse=True, return_counts=True)
-    return counts[inverse]
+def _left_out(inverse: Array, alpha: Array, blocks: Rows | None) -> tuple[Array, Array, Array]:
+    """Variance and residuals of rows given the other blocks, and what each row's block adds to the scatter.
+
+    ``inverse`` is that of the covariance of the rows, ``alpha`` its product with the targets ``(n, n_targets)``.
+    """
+    if blocks is None:
+        spread = 1.0 / np.diag(inverse)
+        residual = alpha * spread[:, None]
+        return spread, residual, alpha * residual
+    spread, residual, own = np.empty(len(alpha)), np.empty_like(alpha), np.empty_like(alpha)
+    for block in np.unique(blocks):
+        inside = np.flatnonzero(blocks == block)
+        within = np.linalg.inv(inverse[np.ix_(inside, inside)])
+        residual[inside] = within @ alpha[inside]
+        spread[inside] = np.diag(within)
+        own[inside] = (alpha[inside] * residual[inside]).sum(axis=0)
+    return spread, residual, own
+
+
+def _marginal(inverse: Array, kept: NDArray[np.bool_]) -> Array:
+    """Inverse of the covariance of the kept rows, from the inverse of that of all rows."""
+    gone = ~kept
+    away = np.linalg.solve(inverse[np.ix_(gone, gone)], inverse[np.ix_(gone, kept)])
+    return np.asarray(inverse[np.ix_(kept, kept)] - inverse[np.ix_(kept, gone)] @ away, dtype=np.float64)
+
+
+def _block_sums(blocks: Rows, values: NDArray[np.bool_]) -> Array:
+    """Sum of the values of each row's block, shape as ``values``."""
+    names, number = np.unique(blocks, return_inverse=True)
+    sums = np.zeros((len(names), values.shape[1]))
+    np.add.at(sums, number, values)
+    return sums[number]
 
 
 def _packed(n: int) -> int:

@@ -130,7 +130,7 @@ class MOMoGPRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
         hyperparameters: str = "own",
         weights: str = "stacking",
         stacking: str = "loo",
-        n_blocks: int = 10,
+        n_blocks: int = 20,
         discount: float = 1.0,
         tuning_points: int = 1000,
         max_iterations: int = 40,
@@ -204,9 +204,14 @@ class MOMoGPRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
         self
             The fitted estimator.
         """
-        settings = self._settings()
-        rows, targets = self._checked(X, y, reset=True)
-        model = Model(settings).fit(rows, _two_dimensional(targets))
+        settings, before = self._settings(), dict(vars(self))
+        try:
+            rows, targets = self._checked(X, y, reset=True)
+            model = Model(settings).fit(rows, _two_dimensional(targets))
+        except BaseException:
+            # The width and names of these columns have been noted already: what was fitted before must not see them.
+            self.__dict__ = before
+            raise
         self.model_, self._one_target = model, targets.ndim == 1
         self.target_names_ = _column_names(y)
         return self
@@ -237,7 +242,7 @@ class MOMoGPRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
     def _settings(self) -> Settings:
         parameters = self.get_params(deep=False)
         random_state = check_random_state(parameters.pop("random_state"))
-        if not isinstance(parameters["experts"], str):
+        if isinstance(parameters["experts"], list | np.ndarray):
             parameters["experts"] = tuple(parameters["experts"])
         return Settings(**parameters, seed=int(random_state.randint(np.iinfo(np.int32).max)))
 
@@ -437,7 +442,8 @@ def _refuse_text(table: NDArray[Any], what: str, columns: tuple[str, ...] | None
                 float(value)
             except ValueError:
                 raise ValueError(
-                    f"{what} holds the text {value!r} at {_place(place, columns)}: could not convert string to float; use numbers, or NaN for missing values"
+                    f"{what} holds the text {value!r} at {_place(place, columns)}: could not convert string to float; "
+                    "use numbers, or NaN for missing values"
                 ) from None
 
 

@@ -19,6 +19,9 @@ __all__ = ["Plan", "dependence", "gate_cuts", "learn_structure", "split_outputs"
 Array = NDArray[np.float64]
 Rows = NDArray[np.intp]
 
+# Relative size below which variation is taken for round-off.
+ROUND_OFF = 1e-12
+
 # New leaf for these rows and outputs: returns the number of the region.
 MakeRegion = Callable[[Rows, Rows], int]
 
@@ -115,8 +118,10 @@ class _Builder:
         plan = self.plan
         n_children = plan.n_components if plan.mixes(level) else 1
         if plan.n_cells == 1:
-            # Sums and output splits only: every child sees all rows.
-            if n_children == 1:
+            # Sums and output splits only: every child sees all rows. Below the first sum, one over outputs that cannot
+            # be split any further would mix copies of the same, without end where all levels mix.
+            copies = level > 0 and min(plan.n_groups, len(outputs)) < 2
+            if n_children == 1 or copies:
                 return self.leaf(rows, outputs)
             return self.circuit.add_sum([self.cell(rows, outputs, level + 1) for _ in range(n_children)])
         if len(rows) <= plan.max_points:
@@ -265,7 +270,8 @@ def dependence(
         features = features - conditions @ np.linalg.solve(ridge, conditions.T @ features / n)
         features -= features.mean(axis=0)
         size = np.sqrt((features**2).mean(axis=0))
-        residuals.append(features / np.where(size > 0, size, 1.0))
+        # What is left of a constant output is round-off, which must not be blown up to size 1.
+        residuals.append(np.where(size > ROUND_OFF, features / np.maximum(size, ROUND_OFF), 0.0))
     statistic, p_value = np.zeros((P, P)), np.ones((P, P))
     for i in range(P):
         for j in range(i):
@@ -285,7 +291,8 @@ def dependence(
 def _fourier_features(A: Array, n_features: int, rng: np.random.Generator) -> Array:
     """Centred random cosines of standardised columns, with the median distance as bandwidth."""
     spread = A.std(axis=0)
-    A = (A - A.mean(axis=0)) / np.where(spread > 0, spread, 1.0)
+    varies = spread > ROUND_OFF * np.abs(A).max(axis=0, initial=0.0)
+    A = np.where(varies, (A - A.mean(axis=0)) / np.where(varies, spread, 1.0), 0.0)
     sample = A[rng.choice(len(A), min(len(A), 200), replace=False)]
     distances = np.sqrt(((sample[:, None] - sample) ** 2).sum(axis=2))
     width = float(np.median(distances[distances > 0])) if np.any(distances > 0) else 1.0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
 from dataclasses import dataclass
 from functools import cache
 
@@ -62,7 +63,8 @@ def log_likelihood(
     kernels.gram_and_slope(covariance.code, linear, noise, S, K, G)
     # C-order memory read as Fortran's transpose: the upper factor there is our lower one.
     U, failed = lapack.dpotrf(K.T, lower=0, overwrite_a=1, clean=0)
-    if failed:
+    # A NaN passes the test for positive pivots of some LAPACKs.
+    if failed or not np.isfinite(np.diag(U)).all():
         raise np.linalg.LinAlgError("the covariance is not positive definite")
     log_det = 2.0 * float(np.log(np.diag(U)).sum())
     A, _ = lapack.dpotrs(U, R, lower=0)
@@ -189,14 +191,17 @@ class TuningJob:
         """Return the tuned hyper-parameters. One BLAS thread, so that floats do not depend on who runs it."""
         prior = self.prior
         start = prior.centre if self.start is None else self.start
-        if len(self.X) < 2:
+        informative = ~np.isnan(self.Y).all(axis=1)
+        X, Y = self.X[informative], self.Y[informative]
+        if len(X) < 2:
             return start
-        offset, scale = standardisation(self.Y)
-        R = (self.Y - offset) / scale
+        offset, scale = standardisation(Y)
+        R = (Y - offset) / scale
         R[np.isnan(R)] = 0.0
-        rng = np.random.default_rng(self.seed.spawn(1)[0])
+        # A copy: spawning changes the sequence, and a second run would draw other starts.
+        rng = np.random.default_rng(deepcopy(self.seed).spawn(1)[0])
         starts = [start] + [rng.normal(prior.centre, prior.width) for _ in range(self.restarts)]
-        X = np.ascontiguousarray(self.X - self.X.mean(axis=0))
+        X = np.ascontiguousarray(X - X.mean(axis=0))
         with _blas().limit(limits=1):
             ends = [tune(self.covariance, theta, X, R, prior, self.max_iterations) for theta in starts]
         return min(ends, key=lambda end: end[1])[0]

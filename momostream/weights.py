@@ -21,6 +21,7 @@ LEAST_WEIGHT = 1e-4
 TAIL_DOFS = (3.0, 4.0, 5.0, 7.0, 10.0, 15.0, 25.0, 50.0, np.inf)
 COPULA_DOFS = (4.0, 6.0, 10.0, 20.0, 50.0, np.inf)
 COPULA_BLENDS = (0.0, 0.25, 0.5, 0.75, 1.0)
+COPULA_STRENGTHS = (0.25, 0.5, 0.75, 0.9, 1.0)
 
 # Rows beyond these say nothing new about a handful of weights.
 MAX_STACKING_ROWS, MAX_COPULA_ROWS = 20_000, 4_000
@@ -32,7 +33,7 @@ def posterior_log_weights(log_evidence: Array, log_prior: Array | None = None) -
     return np.asarray(joint - logsumexp(joint), dtype=float)
 
 
-def stacking_weights(log_densities: Array, iterations: int = 300) -> Array:
+def stacking_weights(log_densities: Array) -> Array:
     """Weights of the mixture with the best mean log density, per output.
 
     Parameters
@@ -40,8 +41,6 @@ def stacking_weights(log_densities: Array, iterations: int = 300) -> Array:
     log_densities
         Held-out log density of each child, row and output, shape ``(n_children, n_rows, n_outputs)``; NaN where
         the target is missing.
-    iterations
-        Of expectation maximisation; the problem is concave, so any start leads to the optimum.
 
     Returns
     -------
@@ -58,26 +57,28 @@ def stacking_weights(log_densities: Array, iterations: int = 300) -> Array:
     n_children, n_rows, n_outputs = log_densities.shape
     if n_rows > MAX_STACKING_ROWS:
         log_densities = log_densities[:, np.linspace(0, n_rows - 1, MAX_STACKING_ROWS).round().astype(np.intp)]
-    weights = np.full((n_children, n_outputs), 1.0 / n_children)
     if n_children == 1:
+        return np.ones((1, n_outputs))
+    weights = np.column_stack([_best_mixture(log_densities[:, :, p]) for p in range(n_outputs)])
+    weights = np.maximum(weights, LEAST_WEIGHT)
+    return weights / weights.sum(axis=0)
+
+
+def _best_mixture(log_densities: Array) -> Array:
+    """Expectation maximisation of the weights of children (rows) over values (columns); the problem is concave."""
+    weights = np.full(len(log_densities), 1.0 / len(log_densities))
+    known = log_densities[:, ~np.isnan(log_densities).any(axis=0)]
+    if not known.shape[1]:
         return weights
-    for p in range(n_outputs):
-        each = log_densities[:, :, p]
-        each = each[:, ~np.isnan(each).any(axis=0)]
-        if each.shape[1] == 0:
-            continue
-        density = np.exp(each - each.max(axis=0))
-        w = weights[:, p]
-        for _ in range(iterations):
-            share = w[:, None] * density
-            share /= share.sum(axis=0)
-            updated = share.mean(axis=1)
-            done = np.abs(updated - w).max() < 1e-7
-            w = updated
-            if done:
-                break
-        w = np.maximum(w, LEAST_WEIGHT)
-        weights[:, p] = w / w.sum()
+    density = np.exp(known - known.max(axis=0))
+    for _ in range(300):
+        share = weights[:, None] * density
+        share /= share.sum(axis=0)
+        updated = share.mean(axis=1)
+        done = np.abs(updated - weights).max() < 1e-7
+        weights = updated
+        if done:
+            break
     return weights
 
 
@@ -132,17 +133,23 @@ class Copula:
         Degrees of freedom.
     blend
         Share of `residual` in the correlation of a row; the rest is the experts' own correlation there.
+    strength
+        Factor on all correlations: 1 trusts them, 0 makes the outputs independent.
     residual
         Correlation of the normal scores of held-out residuals, shape ``(n_outputs, n_outputs)``.
     """
 
     dof: float
     blend: float
+    strength: float
     residual: Array
 
     @classmethod
-    def fit(cls, U: Array, correlation: Array) -> Copula:
-        """Choose blend and degrees of freedom by the held-out log density.
+    def fit(cls, U: Array, correlation: Array, folds: NDArray[np.intp]) -> Copula:
+        """Choose degrees of freedom, blend and strength by the held-out log density.
+
+        The residual correlation that a row is scored with comes from the other folds: what does not carry over
+        from one stretch of rows to the next is not believed.
 
         Parameters
         ----------
@@ -150,33 +157,42 @@ class Copula:
             Held-out probability integral transforms, shape ``(n_rows, n_outputs)``, NaN where missing.
         correlation
             The experts' correlation at each row, shape ``(n_rows, n_outputs, n_outputs)``.
+        folds
+            Fold of each row, shape ``(n_rows,)``.
         """
         n_outputs = U.shape[1]
         complete = np.flatnonzero(~np.isnan(U).any(axis=1))
         if n_outputs == 1 or len(complete) < 3 * n_outputs:
-            return cls(10.0, 0.0, np.eye(n_outputs))
+            return cls(10.0, 0.0, 1.0, np.eye(n_outputs))
         U = np.clip(U[complete], 1e-15, 1.0 - 1e-15)
-        residual = residual_correlation(ndtri(U))
-        if len(U) > MAX_COPULA_ROWS:
-            kept = np.linspace(0, len(U) - 1, MAX_COPULA_ROWS).round().astype(np.intp)
-            U, complete = U[kept], complete[kept]
-        correlation = correlation[complete]
-        best, best_score = (10.0, 0.0), -np.inf
-        factors = [
-            np.asarray(np.linalg.cholesky((1.0 - blend) * correlation + blend * residual), dtype=float)
-            for blend in COPULA_BLENDS
-        ]
-        for dof in COPULA_DOFS:
-            z = t_quantile(U, dof)
-            for blend, factor in zip(COPULA_BLENDS, factors, strict=True):
-                score = float(log_copula(z, factor, dof).mean())
-                if score > best_score:
-                    best, best_score = (dof, blend), score
-        return cls(best[0], best[1], residual)
+        folds, scores = folds[complete], ndtri(U)
+        kept = np.linspace(0, len(U) - 1, min(len(U), MAX_COPULA_ROWS)).round().astype(np.intp)
+        U, experts = U[kept], correlation[complete[kept]]
+        elsewhere = np.empty_like(experts)
+        for fold in np.unique(folds):
+            others = scores[folds != fold]
+            elsewhere[folds[kept] == fold] = residual_correlation(others if len(others) > n_outputs else scores)
+        latent = {dof: t_quantile(U, dof) for dof in COPULA_DOFS}
+
+        def score(dof: float, blend: float, strength: float) -> float:
+            factor = np.linalg.cholesky(_blended(experts, elsewhere, blend, strength))
+            return float(log_copula(latent[dof], np.asarray(factor, dtype=float), dof).mean())
+
+        # One parameter after the other, twice: they hardly interact.
+        best = {"dof": 10.0, "blend": 0.5, "strength": 1.0}
+        grids = {"blend": COPULA_BLENDS, "strength": COPULA_STRENGTHS, "dof": COPULA_DOFS}
+        for name, grid in (*grids.items(), *grids.items()):
+            best[name] = max(grid, key=lambda value, name=name: score(**{**best, name: value}))  # type: ignore[misc]
+        return cls(**best, residual=residual_correlation(scores))
 
     def correlation(self, experts: Array) -> Array:
         """Correlation of each row given the experts' own, shape as ``experts``."""
-        return (1.0 - self.blend) * experts + self.blend * self.residual
+        return _blended(experts, self.residual, self.blend, self.strength)
+
+
+def _blended(experts: Array, residual: Array, blend: float, strength: float) -> Array:
+    mixed = (1.0 - blend) * experts + blend * residual
+    return strength * mixed + (1.0 - strength) * np.eye(experts.shape[-1])
 
 
 def residual_correlation(scores: Array) -> Array:

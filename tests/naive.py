@@ -136,3 +136,53 @@ def finite_difference_gradient(
         down[k] -= step
         gradient[k] = (function(up) - function(down)) / (2 * step)
     return gradient
+
+
+# Regions: outputs share the covariance of the rows, their own covariance Sigma ~ InverseWishart(nu0 + P - 1, prior I)
+
+
+def matrix_t_predict(
+    kind: int,
+    linear: float,
+    noise: float,
+    S: np.ndarray,
+    R: np.ndarray,
+    s: np.ndarray,
+    *,
+    nu0: float,
+    prior: float,
+    discount: float = 1.0,
+) -> tuple[np.ndarray, np.ndarray, float]:
+    """Location, scale matrix and degrees of freedom of a new row at `s`."""
+    n, P = R.shape
+    mean, variance = predict(kind, linear, noise, S, R, s)
+    Z = solved_targets(kind, linear, noise, S, R) if n else R
+    scatter, mass = prior * np.eye(P), nu0
+    for i in range(n):
+        scatter = scatter + discount ** (n - 1 - i) * np.outer(Z[i], Z[i])
+        mass += discount ** (n - 1 - i)
+    return mean, (variance + noise) * scatter / mass, mass
+
+
+def matrix_t_log_density(K: np.ndarray, R: np.ndarray, *, nu: float, prior: float) -> float:
+    """Log density of `R` (n, P) with row covariance `K`; ``Sigma ~ InverseWishart(nu, prior I)`` integrated out."""
+    n, P = R.shape
+    scatter = prior * np.eye(P) + R.T @ np.linalg.inv(K) @ R
+    log_gamma_ratio = sum(math.lgamma((nu + n - p) / 2) - math.lgamma((nu - p) / 2) for p in range(P))
+    return float(
+        log_gamma_ratio
+        - n * P / 2 * math.log(math.pi)
+        - P / 2 * np.linalg.slogdet(K)[1]
+        + nu * P / 2 * math.log(prior)
+        - (nu + n) / 2 * np.linalg.slogdet(scatter)[1]
+    )
+
+
+# The linear expert
+
+
+def linear_fit(Phi: np.ndarray, r: np.ndarray, precision: np.ndarray) -> tuple[np.ndarray, np.ndarray, float]:
+    """Weights, their covariance and the quadratic form of one output, by its covariance between rows."""
+    inverse = np.linalg.inv(Phi.T @ Phi + np.diag(precision))
+    K = np.eye(len(r)) + Phi @ np.diag(1 / precision) @ Phi.T
+    return inverse @ Phi.T @ r, inverse, float(r @ np.linalg.solve(K, r))

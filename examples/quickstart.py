@@ -9,6 +9,7 @@ blade moment and tower acceleration of the next step, all together. Run it with 
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -77,11 +78,16 @@ def rmse(prediction: np.ndarray | pd.DataFrame, truth: pd.DataFrame) -> np.ndarr
     return np.sqrt(np.mean((np.asarray(prediction) - truth.to_numpy()) ** 2, axis=0))
 
 
-def table(rows: dict[str, np.ndarray], width: int = 34) -> str:
-    """Lines of numbers under the names of the outputs."""
-    names = [f"{name} [{unit}]" for name, unit in zip(OUTPUTS, UNITS, strict=True)]
-    lines = [" " * width + "".join(f"{name:>20}" for name in names)]
-    lines += [f"{title:<{width}}" + "".join(f"{value:20.3g}" for value in values) for title, values in rows.items()]
+def line(title: str, cells: Sequence[object]) -> str:
+    """One line of a table."""
+    return f"{title:<34}" + "".join(f"{cell:>14}" for cell in cells)
+
+
+def table(rows: dict[str, np.ndarray], units: bool = True) -> str:
+    """Lines of numbers under the names of the outputs; NaN is a value that is known."""
+    lines = [line("", OUTPUTS)] + ([line("", UNITS)] if units else [])
+    for title, values in rows.items():
+        lines.append(line(title, ["known" if np.isnan(value) else f"{value:.3g}" for value in values]))
     return "\n".join(lines)
 
 
@@ -94,8 +100,7 @@ def main() -> None:
 
     print(f"Fitting {len(X):,} rows, {len(INPUTS)} inputs, {len(OUTPUTS)} outputs ...")
     started = time.perf_counter()
-    # At most 500 rows per region, so that the circuit has gates to look at. By default this few rows would
-    # be one region.
+    # At most 500 rows per region, so that there are gates to look at. By default, so few rows would be one region.
     model = MOMoGPRegressor(max_points=500, random_state=0).fit(X, Y)
     print(f"done in {time.perf_counter() - started:.0f} s\n")
 
@@ -113,23 +118,23 @@ def main() -> None:
     for level in (0.5, 0.9, 0.99):
         lower, upper = law.interval(level)
         coverage[f"{100 * level:.0f} % interval"] = np.mean((lower <= Y_new) & (Y_new <= upper), axis=0)
-    print(table(coverage))
+    print(table(coverage, units=False))
 
     print("\nNegative log density of all four outputs together, mean per row (lower is better)")
     residual_covariance = np.cov((Y - linear.predict(X)).T)
     gaussian = multivariate_normal(cov=residual_covariance).logpdf(Y_new - straight)
-    print(f"{'momostream':<34}{-law.log_pdf(Y_new).mean():20.2f}")
-    print(f"{'  as if outputs were independent':<34}{-law.log_pdf_each(Y_new).sum(axis=1).mean():20.2f}")
-    print(f"{'linear regression, Gaussian':<34}{-gaussian.mean():20.2f}")
+    print(line("momostream", [f"{-law.log_pdf(Y_new).mean():.2f}"]))
+    print(line("  as if outputs were independent", [f"{-law.log_pdf_each(Y_new).sum(axis=1).mean():.2f}"]))
+    print(line("linear regression, Gaussian", [f"{-gaussian.mean():.2f}"]))
 
-    print("\nOnce the power is known, the others are known better: deviation and error")
+    print("\nOnce the power of a row is known, its other outputs are known better")
     given = law.condition({"power": Y_new["power"]})
-    error = rmse(given.mean, Y_new[OUTPUTS[1:]])
+    known = np.array([np.nan])
     rows = {
-        "mean deviation": law.std.mean(axis=0),
-        "mean deviation, given power": np.append(0.0, given.std.mean(axis=0)),
+        "predicted deviation": law.std.mean(axis=0),
+        "predicted deviation, given power": np.append(known, given.std.mean(axis=0)),
         "error": errors["momostream"],
-        "error, given power": np.append(0.0, error),
+        "error, given power": np.append(known, rmse(given.mean, Y_new[OUTPUTS[1:]])),
     }
     print(table(rows))
 
@@ -139,9 +144,9 @@ def main() -> None:
     print(model.weights_.round(3).to_string())
 
     FOLDER.mkdir(exist_ok=True)
-    shown = slice(0, 120)
+    seconds = pd.Index(np.arange(0, 1200, 10), name="seconds")
     figures = {
-        "power.png": plot_prediction(law[shown], Y_new[shown], target="power"),
+        "power.png": plot_prediction(law[:120], Y_new[:120], target="power", x=seconds),
         "correlation.png": plot_correlation(law, row=0),
         "circuit.png": plot_circuit(model),
         "lengthscales.png": plot_lengthscales(model),

@@ -25,8 +25,10 @@ PANEL = 512
 def _writable(A: npt.ArrayLike, overwrite: bool) -> FloatArray:
     """Return `A` as a C-ordered float64 array to write on: itself if it is one and `overwrite`."""
     array: FloatArray = np.asarray(A, dtype=np.float64, order="C")
+    # Not `array is not A`: an array that was pickled comes back as a view, because its dtype is another object.
+    fresh = not (isinstance(A, np.ndarray) and np.may_share_memory(array, A))
     # LAPACK would write through a read-only memory map and crash: its wrappers do not look at the flag.
-    if array.flags.writeable and (overwrite or array is not A):
+    if array.flags.writeable and (overwrite or fresh):
         return array
     return array.copy()
 

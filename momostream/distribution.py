@@ -23,6 +23,7 @@ from momostream.laws import (
     Law,
     Marginals,
     StudentT,
+    normal_scores,
     regularise,
     t_cdf,
     t_log_pdf,
@@ -271,14 +272,14 @@ class MixtureDistribution(Distribution):
     >>> experts = [StudentT(np.array([[m, m]]), S, 10.0) for m in (0.0, 2.0)]
     >>> d = MixtureDistribution(Mixture(np.log([0.5, 0.5]), experts), targets=("wind", "power"))
     >>> d
-    MixtureDistribution: 1 rows, 2 outputs, mean ± std
-          wind     power
-      1 ± 1.5   1 ± 1.5
+    MixtureDistribution: 1 row, 2 outputs, mean ± std
+         wind    power
+      1 ± 1.5  1 ± 1.5
     >>> d.cov.round(2)
     array([[[2.25, 2.  ],
             [2.  , 2.25]]])
     >>> d.condition({"wind": 2.0}).quantile([0.05, 0.5, 0.95]).ravel().round(2)
-    array([0.37, 1.86, 3.05])
+    array([0.85, 1.96, 3.01])
     """
 
     def __init__(self, law: Law, targets: Sequence[Hashable] | None = None) -> None:
@@ -493,13 +494,15 @@ class CopulaDistribution(Distribution):
 # Normal scores reach tail probabilities of 1e-17.
 _REACH = 8.5
 # Cells for the moments of a conditioned law, and Gauss-Legendre points inside each of them.
-_EDGES = np.linspace(-_REACH, _REACH, 65)
+_EDGES = np.linspace(-_REACH, _REACH, 129)
 _INNER, _INNER_WEIGHTS = np.polynomial.legendre.leggauss(3)
 # Scores of the scale that all latent values of a t-copula share.
 _SCALE_SCORES = np.linspace(-8.0, 8.0, 33)
 # Nodes and terms of the Hermite expansion; a Gaussian copula has one scale only and can afford more nodes.
 _N_NODES, _N_NODES_GAUSSIAN = 129, 513
 _N_TERMS = 32
+# Even orders that stand for those beyond: equally likely under a density of k^-1.5.
+_LEFT_OUT = [2 * int(0.5 * _N_TERMS / u**2 + 0.5) for u in (np.arange(12) + 0.5) / 12]
 # Values held at once.
 _CHUNK = 1 << 21
 
@@ -526,7 +529,7 @@ def _moments_by_quadrature(d: CopulaDistribution) -> tuple[FloatArray, FloatArra
     # The edges only have to be near quantiles, so that a table does.
     t = t_quantile(ndtr(-np.abs(_EDGES)), d._latent.dof[:, np.newaxis, np.newaxis])
     z = d._latent.mean[..., np.newaxis] + d._latent.spread[..., np.newaxis] * np.where(_EDGES > 0.0, -t, t)
-    edges = np.moveaxis(_look_up(z, *_table(d)), 2, 0)
+    edges = np.moveaxis(_look_up(d, _base_scores(z, d._dof[:, np.newaxis, np.newaxis])), 2, 0)
     half = 0.5 * np.diff(edges, axis=0)
     middle = _EDGES.size // 2
     centre = edges[middle]
@@ -574,14 +577,22 @@ def _covariance_by_quadrature(d: CopulaDistribution) -> FloatArray:
     n_nodes = _N_NODES_GAUSSIAN if scale_weights.size == 1 else _N_NODES
     nodes = np.linspace(-_REACH, _REACH, n_nodes)
     node_weights = _normal_weights(nodes)
-    z = d._latent.spread[..., np.newaxis, np.newaxis] * scales[:, np.newaxis, :, np.newaxis] * nodes
-    y = _look_up(z + d._latent.mean[..., np.newaxis, np.newaxis], *_table(d))
+    if d._conditioned:
+        z = d._latent.spread[..., np.newaxis, np.newaxis] * scales[:, np.newaxis, :, np.newaxis] * nodes
+        z += d._latent.mean[..., np.newaxis, np.newaxis]
+        scores = _base_scores(z, d._dof[:, np.newaxis, np.newaxis, np.newaxis])
+    else:
+        # Not worth repeating for rows of the same degrees of freedom.
+        dofs, first, same = np.unique(d._dof, return_index=True, return_inverse=True)
+        z = scales[first, np.newaxis, :, np.newaxis] * nodes
+        scores = _base_scores(z, dofs[:, np.newaxis, np.newaxis, np.newaxis])[same.ravel()]
+    y = _look_up(d, np.broadcast_to(scores, (d.n_rows, d.n_targets, *scores.shape[2:])))
     y -= y.mean(axis=(2, 3), keepdims=True)
     correlation = np.broadcast_to(d._latent.scale, (d.n_rows, d.n_targets, d.n_targets))
     spread = np.sqrt(np.diagonal(correlation, axis1=1, axis2=2))
     correlation = correlation / (spread[:, :, np.newaxis] * spread[:, np.newaxis])
 
-    # Given the shared scale the copula is Gaussian: E y_i y_j = sum_k rho_ij^k a_ik a_jk with a_ik = E y_i h_k.
+    # Given the shared scale the copula is Gaussian: E y_i y_j = sum_k rho_ij^k a_ik a_jk, a_ik = E y_i h_k.
     h = _hermite(nodes, _N_TERMS)
     a = y @ (h * node_weights).T  # (n_rows, n_targets, n_scales, n_terms)
     residual = y - a @ h
@@ -593,13 +604,14 @@ def _covariance_by_quadrature(d: CopulaDistribution) -> FloatArray:
         b = a[..., k] * root
         covariance += power * (b @ np.swapaxes(b, 1, 2))
         power *= correlation
-    # What the expansion leaves out counts as if it all were of the next even or odd order: exact for
-    # correlations of 0, 1 and -1, off by little between them, and an entrywise product of semi-definite
-    # matrices always.
+    # What the expansion leaves out is due to jumps, whose terms fall off as k^-1.5, even and odd ones apart.
+    # It is given an average of powers of the correlation: that keeps the matrix semi-definite, and is exact
+    # for correlations of 0, 1 and -1.
     root_weights = 0.5 * root[:, np.newaxis] * np.sqrt(node_weights)
     for odd, part in enumerate((residual + residual[..., ::-1], residual - residual[..., ::-1])):
         b = (part * root_weights).reshape(d.n_rows, d.n_targets, -1)
-        covariance += (power if odd == _N_TERMS % 2 else power * correlation) * (b @ np.swapaxes(b, 1, 2))
+        power = np.mean([correlation ** (k + odd) for k in _LEFT_OUT], axis=0)
+        covariance += power * (b @ np.swapaxes(b, 1, 2))
     return np.asarray(0.5 * (covariance + np.swapaxes(covariance, 1, 2)))
 
 
@@ -622,19 +634,20 @@ def _hermite(x: FloatArray, n_terms: int) -> FloatArray:
     return h
 
 
-def _table(d: CopulaDistribution) -> tuple[FloatArray, FloatArray]:
-    """Return latent values and outputs at knots, both (n_rows, n_targets, n_knots) and ascending."""
+def _base_scores(z: FloatArray, dof: FloatArray) -> FloatArray:
+    """Return the normal scores of latent values before any conditioning."""
+    return normal_scores(t_cdf(-np.abs(z), dof), z > 0.0)
+
+
+def _look_up(d: CopulaDistribution, scores: FloatArray) -> FloatArray:
+    """Interpolate outputs at normal scores of their marginals, (n_rows, n_targets, ...)."""
     y, lower, upper = d._base.knots()
+    knots = normal_scores(np.minimum(lower, upper), lower > upper)
     # Rounding must not break the order.
-    z = np.maximum.accumulate(d._scores(lower, upper), axis=0)
-    return np.moveaxis(z, 0, 2), np.moveaxis(y, 0, 2)
-
-
-def _look_up(at: FloatArray, z: FloatArray, y: FloatArray) -> FloatArray:
-    """Interpolate `y` over `z` (both (n_rows, n_targets, n_knots)) at `at` (n_rows, n_targets, ...)."""
-    found = np.empty(at.shape)
-    for index in np.ndindex(at.shape[:2]):
-        found[index] = np.interp(at[index], z[index], y[index])
+    knots = np.maximum.accumulate(knots, axis=0)
+    found = np.empty(scores.shape)
+    for i, j in np.ndindex(d.n_rows, d.n_targets):
+        found[i, j] = np.interp(scores[i, j], knots[:, i, j], y[:, i, j])
     return found
 
 

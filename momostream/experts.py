@@ -15,7 +15,7 @@ from momostream.covariance import Covariance, input_spread
 from momostream.inference import Components
 from momostream.laws import Law, t_variance
 from momostream.linear import LinearExpert
-from momostream.nodes import REGION, Circuit, Node
+from momostream.nodes import Circuit, Node
 from momostream.regions import HeldOut, Posterior, Region, standardisation
 from momostream.structure import Plan, learn_structure
 from momostream.tuning import TuningJob
@@ -31,9 +31,6 @@ logger = logging.getLogger(__name__)
 
 # Rows appended between two looks at whether a region must be split.
 APPEND_BLOCK = 64
-
-# Share of missing targets in a region above which an output gets a factor of its own rows.
-MOSTLY_MISSING = 0.05
 
 
 @dataclass(frozen=True)
@@ -80,21 +77,27 @@ class FactorBudget:
 
     def __init__(self, limit: int | None) -> None:
         self.limit = limit
-        self._recent: OrderedDict[int, Region] = OrderedDict()
+        # Keys, not ids of them: an id means another region, or none, in a copy.
+        self._recent: OrderedDict[Region, None] = OrderedDict()
 
     def touch(self, region: Region) -> Region:
         """Note that a region is about to be used; evict the coldest factors when there are too many bytes."""
         if self.limit is None:
             return region
-        self._recent[id(region)] = region
-        self._recent.move_to_end(id(region))
-        held = sum(other.nbytes for other in self._recent.values())
-        for key in list(self._recent)[:-1]:
+        self._recent[region] = None
+        self._recent.move_to_end(region)
+        held = sum(other.nbytes for other in self._recent)
+        for cold in list(self._recent)[:-1]:
             if held <= self.limit:
                 break
-            held -= self._recent[key].nbytes
-            self._recent.pop(key).evict()
+            held -= cold.nbytes
+            cold.evict()
+            del self._recent[cold]
         return region
+
+    def forget(self, region: Region) -> None:
+        """Let go of a region that is no longer used."""
+        self._recent.pop(region, None)
 
 
 class CircuitExpert:
@@ -181,7 +184,6 @@ class CircuitExpert:
 
         if structure is not None:
             self._take_structure(structure, view, Y)
-            self._free_mostly_missing(view, Y)
             return
         rng = np.random.default_rng(seed)
 
@@ -199,7 +201,6 @@ class CircuitExpert:
             self.circuit.add_outputs(roots)
         else:
             grow_over(np.arange(P))
-        self._free_mostly_missing(view, Y)
 
     def leaf_jobs(self, rules: TuningRules, seed: np.random.SeedSequence) -> list[TuningJob]:
         """Jobs that tune each region on its own rows, started from the root's hyper-parameters."""
@@ -279,34 +280,6 @@ class CircuitExpert:
             node = self.circuit[number]
             node.region = self._add_region(view, Y, rows, node.outputs)
 
-    def _free_mostly_missing(self, view: Array, Y: Array) -> None:
-        """Give an output that is often missing where others are not a factor of its own rows.
-
-        In a shared factor a filled value counts as a row, which makes intervals near a gap too narrow.
-        """
-        for number, node in list(self.circuit.walk()):
-            if node.kind != REGION or len(node.outputs) < 2:
-                continue
-            rows = self.rows[node.region]
-            missing = np.isnan(Y[np.ix_(rows, node.outputs)]).mean(axis=0) if len(rows) else np.zeros(len(node.outputs))
-            often = missing > MOSTLY_MISSING
-            if not often.any():
-                continue
-            groups = [node.outputs[~often]] if not often.all() else []
-            groups += [node.outputs[p : p + 1] for p in np.flatnonzero(often)]
-            root = self.circuit.root
-            children = []
-            for k, outputs in enumerate(groups):
-                region = self._add_region(view, Y, rows, outputs)
-                if k == 0:
-                    # The old region's place in the list is taken over, so that none is left unused.
-                    self.regions[node.region], self.rows[node.region] = self.regions.pop(), self.rows.pop()
-                    self.outputs[node.region] = self.outputs.pop()
-                    region = node.region
-                children.append(self.circuit.add_region(region, outputs))
-            self.circuit.nodes[number] = self.circuit.nodes[self.circuit.add_outputs(children)]
-            self.circuit.root = root
-
     # ------------------------------------------------------------------ held-out answers and weights
 
     def targets(self, X: Array, Y: Array, blocks: Rows | None) -> Array:
@@ -317,7 +290,7 @@ class CircuitExpert:
         """Learn tails and the weights of all sums from held-out densities; returns the held-out components."""
         view, targets = self.view(X), self.targets(X, Y, blocks)
         answers = [
-            self.budget.touch(region).held_out(None if blocks is None else blocks[rows])
+            self.budget.touch(region).held_out(None if blocks is None else blocks[rows], own_scatter=True)
             for region, rows in zip(self.regions, self.rows, strict=True)
         ]
         self.tail = self._fit_tail(Y.shape[1], answers)
@@ -381,8 +354,8 @@ class CircuitExpert:
 
         def leaf(number: int, rows: Rows) -> tuple[Array, Array]:
             answer = ask(number, rows)
-            variance = _unit_variance(self._with_tail(number, answer.mean, answer.scale), answer)
-            return answer.mean, self.regions[number].posterior_covariance(view[rows])[:, :, None] * variance
+            between = self.regions[number].posterior_covariance(view[rows])
+            return answer.mean, _covariances(between, self._with_tail(number, answer.mean, answer.scale))
 
         return inference.covariance_between_rows(self.circuit, view, leaf)
 
@@ -452,6 +425,7 @@ class CircuitExpert:
         grown = learn_structure(old.X, old.Y, plan, relevance, make_region, rng, circuit, node.outputs)
         circuit.nodes[number] = circuit[grown.root]
         circuit.root = root
+        self.budget.forget(old)
         logger.info("%s: region %d with %d rows was split", self.name, node.region, old.n_rows)
 
     # ------------------------------------------------------------------ looking
@@ -477,7 +451,7 @@ class LinearMember:
 
     def weigh_by_stacking(self, X: Array, Y: Array, blocks: Rows | None) -> Components:
         """Learn the tails from held-out residuals; returns the held-out components."""
-        answer = self.expert.held_out(X, Y, blocks)
+        answer = self.expert.held_out(X, Y, blocks, own_scatter=True)
         self.tail = Tail.fit(list(((Y - answer.mean) / answer.scale).T))
         return self._with_tail(answer.mean, answer.scale, answer.dof)
 
@@ -500,8 +474,8 @@ class LinearMember:
     def between_rows(self, X: Array) -> tuple[Array, Array]:
         """Mean ``(n, P)`` and covariance between rows ``(n, n, P)``."""
         answer = self.expert.predict(X)
-        variance = _unit_variance(self._with_tail(answer.mean, answer.scale, answer.dof), answer)
-        return answer.mean, self.expert.posterior_covariance(X)[:, :, None] * variance
+        between = self.expert.posterior_covariance(X)
+        return answer.mean, _covariances(between, self._with_tail(answer.mean, answer.scale, answer.dof))
 
     def learn(self, X: Array, Y: Array, rng: np.random.Generator) -> None:
         """Add rows."""
@@ -517,9 +491,11 @@ def log_densities(parts: Components, Y: Array) -> Array:
     return values
 
 
-def _unit_variance(parts: Components, answer: Posterior) -> Array:
-    """Variance of each output at a row of unit spread, tails included, shape ``(n_outputs,)``."""
-    return t_variance(parts.dofs[0, 0]) * parts.scales[0, 0] ** 2 / answer.spread[0]
+def _covariances(between: Array, parts: Components) -> Array:
+    """Covariance between rows of each output, from that of an output of unit scale and one component per value."""
+    deviation = np.sqrt(t_variance(parts.dofs[:, 0])) * parts.scales[:, 0]
+    size = np.sqrt(np.diag(between))
+    return (between / np.outer(size, size))[:, :, None] * deviation[:, None] * deviation
 
 
 def _with_targets(Y: Array) -> Rows:

@@ -146,8 +146,11 @@ def law(circuit: Circuit, X: Array, leaf: Callable[[int, Rows], Posterior]) -> L
 
 def student(posterior: Posterior) -> StudentT:
     """The law of a region's or linear expert's answer."""
-    scale = posterior.spread[:, None, None] * posterior.S
-    return StudentT(posterior.mean, scale, np.full(len(scale), posterior.dof))
+    dof = np.full(len(posterior.mean), posterior.dof)
+    if posterior.extra is None:
+        return StudentT(posterior.mean, posterior.S, dof, posterior.spread)
+    size = np.sqrt(posterior.spread[:, None] + posterior.extra)
+    return StudentT(posterior.mean, size[:, :, None] * size[:, None, :] * posterior.S, dof)
 
 
 def log_evidence(circuit: Circuit, regions: list[Region], set_weights: bool = False) -> float:

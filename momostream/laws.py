@@ -42,11 +42,10 @@ _GAUSSIAN_DOF = 1e300
 _LARGEST_SCORE = 1e150
 _LARGEST_T = 1e100
 _LARGEST_SQUARE = 1e300
-# Elements (times components) that are solved at once for quantiles: bounds memory, about 100 MB.
+# Values times components that are held at once while quantiles are solved: bounds memory, about 100 MB.
 _CHUNK = 1 << 19
-# Knots of a table of the law of one output, and how far its normal scores reach.
-_N_KNOTS = 129
-_REACH = 8.5
+# Normal scores of the knots of a table of one output: dense to tail probabilities of 1e-17, sparse to 1e-300.
+_KNOTS = np.concatenate([np.linspace(-37.0, -9.0, 12), np.linspace(-8.5, 8.5, 129), np.linspace(9.0, 37.0, 12)])
 # So many quantiles per row and output pay for a table of the law.
 _TABLE_PAYS = 64
 
@@ -333,10 +332,16 @@ class Marginals:
         sign = np.where(upper, -1.0, 1.0)
         if self.n_components == 1:
             return np.asarray(self.means[:, 0] + sign * self.scales[:, 0] * t_quantile(p, self.dofs[:, 0]))
+        table = p.size >= _TABLE_PAYS * self.n_rows * self.n_targets > 0
+        n_together = max(1, _CHUNK // (_KNOTS.size * self.n_components * self.n_targets))
+        if table and self.n_rows > n_together:
+            parts = np.array_split(np.arange(self.n_rows), -(-self.n_rows // n_together))
+            found = [self.take(rows).tail_quantile(p[..., rows, :], upper[..., rows, :]) for rows in parts]
+            return np.concatenate(found, axis=-2)
         # One line per value to find, its components along it: (lines, n_components).
         flat = [np.moveaxis(a, 1, 2).reshape(-1, self.n_components) for a in self._arrays]
         lines = np.broadcast_to(np.arange(self.n_rows * self.n_targets).reshape(shape[-2:]), shape).ravel()
-        cells = self._cells(p, upper) if p.size >= _TABLE_PAYS * self.n_rows * self.n_targets > 0 else None
+        cells = self._cells(p, upper) if table else None
         p, sign = p.ravel(), sign.ravel()
         x = np.empty(p.size)
         step = max(1, _CHUNK // self.n_components)
@@ -359,8 +364,8 @@ class Marginals:
         n_used = used.sum(axis=1)
         # The components that count take turns along the scores, so that a row has the same knots however far
         # other rows made it be padded.
-        slot = np.arange(_N_KNOTS)[:, np.newaxis, np.newaxis]
-        scores = np.linspace(-_REACH, _REACH, _N_KNOTS)[:, np.newaxis, np.newaxis]
+        slot = np.arange(_KNOTS.size)[:, np.newaxis, np.newaxis]
+        scores = _KNOTS[:, np.newaxis, np.newaxis]
         rows, columns = np.arange(self.n_rows)[:, np.newaxis], np.arange(self.n_targets)
         component = np.argsort(~used, axis=1, kind="stable")[rows, slot % n_used, columns]
         m, s, v = (a[rows, component, columns] for a in self._arrays[1:])
@@ -371,10 +376,10 @@ class Marginals:
     def _cells(self, p: FloatArray, upper: BoolArray) -> FloatArray:
         """Return low, high and guess for many values from one table: (3, p.size), NaN outside the table."""
         y, lower, above = self.knots()
-        knot_scores = np.maximum.accumulate(_normal_scores(np.minimum(lower, above), lower > above), axis=0)
+        knot_scores = np.maximum.accumulate(normal_scores(np.minimum(lower, above), lower > above), axis=0)
         # Cubics over normal scores, whose slope is the normal density over that of y.
         slopes = np.exp(np.minimum(t_log_pdf(knot_scores, np.inf) - self.log_pdf(y), 300.0))
-        scores = _normal_scores(p, upper)
+        scores = normal_scores(p, upper)
         cells = np.full((3, *p.shape), np.nan)
         for i, j in np.ndindex(self.n_rows, self.n_targets):
             at, knots, values, slope = scores[..., i, j], knot_scores[:, i, j], y[:, i, j], slopes[:, i, j]
@@ -426,10 +431,10 @@ def _t_stretch(dof: FloatArray, rng: np.random.Generator) -> FloatArray:
     return np.asarray(np.where(finite, np.sqrt(v / rng.chisquare(v)), 1.0))
 
 
-def _normal_scores(p: FloatArray, upper: BoolArray) -> FloatArray:
+def normal_scores(p: FloatArray, upper: BoolArray) -> FloatArray:
     """Return the standard normal quantiles of tail probabilities."""
     scores = ndtri(np.maximum(p, SMALLEST_TAIL))
-    return np.where(upper, -scores, scores)
+    return np.asarray(np.where(upper, -scores, scores))
 
 
 def _lower_quantile(

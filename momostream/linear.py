@@ -143,8 +143,13 @@ class LinearExpert:
         spread = 1.0 + np.einsum("ij,jk,ik->i", Phi, inverse[self._widest()], Phi)
         return Posterior(Phi @ B * self.scale + self.offset, spread, S * np.outer(self.scale, self.scale), dof)
 
-    def held_out(self, X: Array, Y: Array, blocks: NDArray[np.intp] | None = None) -> HeldOut:
-        """What the expert would have predicted for rows it has learnt, without each row's block (or the row)."""
+    def held_out(
+        self, X: Array, Y: Array, blocks: NDArray[np.intp] | None = None, *, own_scatter: bool = False
+    ) -> HeldOut:
+        """What the expert would have predicted for rows it has learnt, without each row's block (or the row).
+
+        As in `momostream.regions.Region.held_out`.
+        """
         B, inverse, S, dof = self._solve()
         Phi, R = self._features(X), (Y - self.offset) / self.scale
         mean, spread = np.full_like(R, np.nan), np.ones_like(R)
@@ -169,6 +174,8 @@ class LinearExpert:
                 spread[inside, p] = np.diag(within)
                 own[inside, p], count[inside, p] = residual[inside] @ held, len(inside)
         mass = NU0 + np.diag(self.pairs)
+        if own_scatter:
+            own[:], count[:] = 0.0, 0.0
         variance = np.maximum(np.diag(S) * mass - own, NU0 * SCALE0) / np.maximum(mass - count, NU0)
         return HeldOut(mean * self.scale + self.offset, np.sqrt(spread * variance) * self.scale, dof)
 

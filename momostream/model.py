@@ -72,7 +72,7 @@ class Settings:
     hyperparameters: str = "own"
     weights: str = "stacking"
     stacking: str = "loo"
-    n_blocks: int = 20
+    n_blocks: int = 15
     discount: float = 1.0
     tuning_points: int = 1000
     max_iterations: int = 40

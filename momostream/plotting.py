@@ -6,9 +6,11 @@ made without pyplot: nothing stays open, and no backend is chosen.
 
 from __future__ import annotations
 
+import textwrap
 from collections import deque
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -34,10 +36,12 @@ COLOURS = {"sum": "#fde7c8", "gate": "#d6e6f5", "outputs": "#e6dcf2", "region": 
 LINE = "#555555"
 
 FONT_SIZE = 9.0
-# Inches of a letter at that size, of the gap between two neighbours, and from one level of a circuit to the next.
-LETTER_WIDTH, GAP_WIDTH, LEVEL_HEIGHT = 0.078, 0.32, 1.0
-# Output names on an edge, and rows of a heat map that are named one by one, at most.
-MOST_NAMES, MOST_ROWS = 3, 40
+# Inches of a letter at that size, of the frame and the gap between two boxes, and from one level to the next.
+LETTER_WIDTH, GAP_WIDTH, LEVEL_HEIGHT = 0.072, 0.25, 0.95
+# Letters of output names in one line on an edge.
+EDGE_LETTERS = 16
+# Rows of a heat map that are named one by one, and output names in such a row, at most.
+MOST_ROWS, MOST_NAMES = 40, 3
 
 
 # ---------------------------------------------------------------------------------------------------------------
@@ -50,7 +54,7 @@ def plot_circuit(
     inputs: Sequence[str] | None = None,
     outputs: Sequence[str] | None = None,
     ax: Axes | None = None,
-    max_nodes: int = 60,
+    max_nodes: int = 40,
 ) -> Figure:
     """Draw the circuit of a fitted model from the top down.
 
@@ -91,20 +95,25 @@ def plot_circuit(
     names_in = _names(model, "_input_names") if inputs is None else inputs
     names_out = _names(model, "_target_names") if outputs is None else outputs
     tree = _cut_off(_tree_of(_core(model), expert, names_in, names_out), max_nodes)
-    n_leaves = _lay_out(tree)
+    _lay_out(tree)
     boxes = tree.walk()
-    n_levels = 1 + max(box.level for box in boxes)
-    letters = max(len(line) for box in boxes for line in f"{box.text}\n{box.edge}".split("\n"))
-    width, height = n_leaves * (LETTER_WIDTH * letters + GAP_WIDTH), n_levels * LEVEL_HEIGHT
+    # Coordinates are inches from here on, so that letters and places can be compared.
+    unit = _leaf_distance(boxes)
+    left = min(unit * box.x - 0.5 * box.width for box in boxes)
+    right = max(unit * box.x + 0.5 * box.width for box in boxes)
+    for box in boxes:
+        box.x, box.y = unit * box.x, -LEVEL_HEIGHT * box.level
+    bottom = min(box.y for box in boxes) - 0.45 * LEVEL_HEIGHT
+    top = 0.3 * LEVEL_HEIGHT
     shrink = 1.0
     if ax is None:
-        ax = _new_axes(max(width, 2.5), max(height, 1.5))
+        ax = _new_axes(max(right - left, 2.0), max(top - bottom, 1.0))
     else:
         # Letters shrink with the room that is given, so that neighbours do not overlap.
         room = ax.get_position().size * _figure_of(ax).get_size_inches()
-        shrink = min(1.0, room[0] / width, room[1] / height)
+        shrink = min(1.0, room[0] / (right - left), room[1] / (top - bottom))
     ax.set_axis_off()
-    ax.set(xlim=(-0.5, n_leaves - 0.5), ylim=(0.5 - n_levels, 0.5))
+    ax.set(xlim=(left, right), ylim=(bottom, top))
     _draw_tree(ax, boxes, FONT_SIZE * shrink)
     return _figure_of(ax)
 
@@ -118,7 +127,13 @@ class _Box:
     edge: str = ""
     children: list[_Box] = field(default_factory=list)
     x: float = 0.0
+    y: float = 0.0
     level: int = 0
+
+    @property
+    def width(self) -> float:
+        """Inches that the texts need, with a gap to the next box."""
+        return LETTER_WIDTH * max(map(len, f"{self.text}\n{self.edge}".split("\n"))) + GAP_WIDTH
 
     def walk(self) -> list[_Box]:
         """Return this box and all below it, upper levels first."""
@@ -188,8 +203,8 @@ def _edge_text(circuit: Circuit, number: int, k: int, outputs: Sequence[str] | N
         return f"{float(np.exp(node.log_weights[k]).mean()):.2f}"
     if node.kind == OUTPUTS:
         owned = [f"y{p}" if outputs is None else str(outputs[p]) for p in circuit[node.children[k]].outputs]
-        rest = len(owned) - MOST_NAMES
-        return "\n".join(owned if rest <= 1 else [*owned[:MOST_NAMES], f"+ {rest} more"])
+        lines = textwrap.wrap(", ".join(owned), EDGE_LETTERS)
+        return "\n".join(lines if len(lines) <= 2 else [f"{lines[0]} …", _counted(len(owned), "output")])
     cuts = [f"{cut:.4g}" for cut in node.cuts]
     if k == 0:
         return f"≤ {cuts[0]}"
@@ -209,8 +224,8 @@ def _cut_off(root: _Box, max_nodes: int) -> _Box:
     return root
 
 
-def _lay_out(root: _Box) -> int:
-    """Set places: leaves side by side, parents above the middle of their children. Returns the number of leaves."""
+def _lay_out(root: _Box) -> None:
+    """Set levels and places: leaves side by side at distance 1, parents above the middle of their children."""
     n_leaves = 0
 
     def place(box: _Box, level: int) -> None:
@@ -225,7 +240,12 @@ def _lay_out(root: _Box) -> int:
             n_leaves += 1
 
     place(root, 0)
-    return n_leaves
+
+
+def _leaf_distance(boxes: list[_Box]) -> float:
+    """Inches between leaves such that no two neighbours on a level overlap. Boxes come level by level."""
+    neighbours = [pair for pair in pairwise(boxes) if pair[0].level == pair[1].level]
+    return max((0.5 * (a.width + b.width) / (b.x - a.x) for a, b in neighbours), default=1.0)
 
 
 def _draw_tree(ax: Axes, boxes: list[_Box], font_size: float) -> None:
@@ -234,14 +254,15 @@ def _draw_tree(ax: Axes, boxes: list[_Box], font_size: float) -> None:
         symbol = box.text in ("+", "×")
         frame = {"boxstyle": "circle,pad=0.2" if symbol else "round,pad=0.35", "fc": COLOURS[box.kind], "ec": LINE}
         size = 1.3 * font_size if symbol else font_size
-        ax.text(box.x, -box.level, box.text, size=size, bbox={**frame, "lw": 0.8}, **text)
+        ax.text(box.x, box.y, box.text, size=size, bbox={**frame, "lw": 0.8}, **text)
         for child in box.children:
             # Bent edges: labels stand above their child, as far from each other as the children are.
-            turn = -box.level - 0.38
-            ax.plot([box.x, box.x, child.x, child.x], [-box.level, turn, turn, -child.level], color=LINE, lw=0.8)
+            turn = box.y - 0.38 * LEVEL_HEIGHT
+            ax.plot([box.x, box.x, child.x, child.x], [box.y, turn, turn, child.y], color=LINE, lw=0.8)
             if child.edge:
                 blank = {"boxstyle": "square,pad=0.1", "fc": "white", "ec": "none"}
-                ax.text(child.x, -child.level + 0.43, child.edge, size=0.9 * font_size, bbox=blank, **text)
+                place = child.x, child.y + 0.43 * LEVEL_HEIGHT
+                ax.text(*place, child.edge, size=0.9 * font_size, bbox=blank, **text)
 
 
 # ---------------------------------------------------------------------------------------------------------------
@@ -252,9 +273,9 @@ def plot_lengthscales(model: MOMoGPRegressor | Model, ax: Axes | None = None) ->
     """Draw how much each covariate matters to each region as a heat map.
 
     The relevance of a covariate is its spread over the rows of the region divided by its lengthscale: by how many
-    lengthscales the rows vary along it. Well below 0.1 the covariate hardly matters, above 1 the prediction bends
-    within the region. It has no unit, so covariates, regions and experts (warped ones too) can be compared. A cell
-    stays empty where the covariate does not vary.
+    lengthscales the rows vary along it. It has no unit, so covariates, regions and experts (warped ones too) can be
+    compared: one tenth of the largest in the row hardly matters, and more than 1 means that predictions bend within
+    the region. A cell stays empty where the covariate does not vary.
 
     Parameters
     ----------
@@ -286,13 +307,15 @@ def plot_lengthscales(model: MOMoGPRegressor | Model, ax: Axes | None = None) ->
     n_rows, n_columns = relevance.shape
     inputs = _names(model, "_input_names") or [f"x{j}" for j in range(n_columns)]
     if ax is None:
-        ax = _new_axes(2.8 + 0.62 * n_columns, 1.6 + 0.3 * min(n_rows, MOST_ROWS))
+        ax = _new_axes(2.8 + 0.62 * n_columns, 1.6 + (0.3 * n_rows if n_rows <= MOST_ROWS else 6.0))
     varying = relevance[relevance > 0.0] if (relevance > 0.0).any() else np.ones(1)
     # A log scale needs two different ends.
     norm = LogNorm(0.95 * float(varying.min()), 1.05 * float(varying.max()))
     image = ax.imshow(np.ma.masked_equal(relevance, 0.0), cmap="YlGnBu", norm=norm, aspect="auto")
     ticks = LogLocator(subs=(1.0, 2.0, 5.0))
-    bar = _figure_of(ax).colorbar(image, ax=ax, label="spread / lengthscale", ticks=ticks, format=FuncFormatter(_tick_text))
+    bar = _figure_of(ax).colorbar(
+        image, ax=ax, label="spread / lengthscale", ticks=ticks, format=FuncFormatter(_tick_text)
+    )
     bar.ax.minorticks_off()
     ax.set_xticks(range(n_columns), inputs, rotation=40, ha="right", rotation_mode="anchor")
     places, labels = _region_labels(experts, _names(model, "_target_names"), core.n_outputs, n_rows <= MOST_ROWS)
@@ -378,7 +401,7 @@ def plot_prediction(
     >>> model = MOMoGPRegressor(("matern32",), random_state=0).fit(t[:, None], np.sin(t))
     >>> figure = plot_prediction(model.predict_distribution(t[:, None]), np.sin(t), x=t)
     >>> print([text.get_text() for text in figure.axes[0].get_legend().get_texts()])
-    ['90 % interval', '50 % interval', 'median', 'truth']
+    ['90 %', '50 %', 'median', 'truth']
     """
     position = distribution._position(target)
     places = np.arange(distribution.n_rows) if x is None else np.asarray(x)
@@ -392,7 +415,7 @@ def plot_prediction(
     for level in sorted(levels, reverse=True):
         lower, upper = (side[:, position] for side in distribution.interval(level))
         shade = 0.62 - 0.5 * level
-        ax.fill_between(places, lower, upper, color="C0", alpha=shade, lw=0, label=f"{100 * level:.4g} % interval")
+        ax.fill_between(places, lower, upper, color="C0", alpha=shade, lw=0, label=f"{100 * level:.4g} %")
     ax.plot(places, distribution.quantile(0.5)[:, position], color="C0", lw=1.2, label="median")
     if y is not None:
         ax.plot(places, _truth(y, distribution, position), "k.", ms=3, label="truth")
@@ -400,7 +423,14 @@ def plot_prediction(
     ax.set_ylabel(f"y{position}" if names is None else str(names[position]))
     ax.set_xlabel("row" if x is None else str(getattr(x, "name", None) or ""))
     ax.margins(x=0.01)
-    ax.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=len(levels) + 2, frameon=False, fontsize=8)
+    ax.legend(
+        loc="lower center",
+        bbox_to_anchor=(0.5, 1.0),
+        ncols=len(levels) + 2,
+        frameon=False,
+        fontsize=8,
+        columnspacing=1.2,
+    )
     return _figure_of(ax)
 
 

@@ -56,17 +56,21 @@ class Posterior:
         Shape ``(n_targets, n_targets)``.
     dof
         Degrees of freedom; infinite for a Gaussian region.
+    extra
+        What an output's missing targets add to its spread, shape ``(n_rows, n_targets)``; None where none are missing.
     """
 
     mean: Array
     spread: Array
     S: Array
     dof: float
+    extra: Array | None = None
 
     @property
     def scale(self) -> Array:
         """Scale of each value, shape ``(n_rows, n_targets)``."""
-        return np.sqrt(np.outer(self.spread, np.diag(self.S)))
+        spread = self.spread[:, None] if self.extra is None else self.spread[:, None] + self.extra
+        return np.sqrt(spread * np.diag(self.S))
 
 
 @dataclass(frozen=True)
@@ -141,6 +145,7 @@ class Region:
         self._targets = np.empty_like(self._Y)
         self._factor: _Factor | None = None
         self._moments: tuple[Array, float] | None = None
+        self._gaps: dict[int, tuple[Rows, Array]] | None = None
         self.condition(theta, offset, scale)
 
     # ------------------------------------------------------------------ the truth
@@ -210,7 +215,12 @@ class Region:
     def evict(self) -> None:
         """Drop everything that can be rebuilt."""
         self._factor = None
+        self._forget()
+
+    def _forget(self) -> None:
+        """Drop what was worked out from the factor and the rows."""
         self._moments = None
+        self._gaps = None
 
     @property
     def nbytes(self) -> int:
@@ -284,7 +294,7 @@ class Region:
         kernels.append_row(n, s, factor.v, pivot, r - mean, factor.S, factor.Z, factor.L)
         self._X[n], self._Y[n], self._targets[n] = x, y, r
         self.n_rows = n + 1
-        self._moments = None
+        self._forget()
 
     def drop_oldest(self) -> None:
         """Forget the oldest row by a stable update of the factor, O(n_rows^2)."""
@@ -294,7 +304,8 @@ class Region:
         kernels.drop_oldest(n, factor.S, factor.Z, factor.L, np.empty(2 * n + self.n_targets))
         for array in (self._X, self._Y, self._targets):
             array[: n - 1] = array[1:n]
-        self.n_rows, self.n_blocked, self._moments = n - 1, max(self.n_blocked - 1, 0), None
+        self.n_rows, self.n_blocked = n - 1, max(self.n_blocked - 1, 0)
+        self._forget()
 
     def _room_for_one(self) -> _Factor:
         """Grow rows and cache by half when they are full."""
@@ -346,16 +357,35 @@ class Region:
         """Predictive law of new rows ``X``, shape ``(n_rows, n_inputs)``."""
         n, factor = self.n_rows, self._cache()
         mean, spread = np.empty((len(X), self.n_targets)), np.empty(len(X))
+        gaps = self._gap_factors()
+        extra = np.zeros_like(mean) if gaps else None
         step = max(1, CHUNK // max(n, 1))
         for start in range(0, len(X), step):
             part = slice(start, start + step)
             V, prior = self._project(X[part])
             mean[part] = V.T @ factor.Z[:n]
             spread[part] = prior - np.einsum("ij,ij->j", V, V)
+            if extra is not None:
+                # Without the rows of a gap, k'A k falls by w_g' A_gg^-1 w_g, where w = A k and A = (K + noise I)^-1.
+                w = dense.solve_many_transposed(factor.L, n, V)
+                for p, (gap, within) in gaps.items():
+                    extra[part, p] = np.einsum("ij,ij->j", w[gap], within @ w[gap])
         noise = self.covariance.noise(self.theta)
         np.maximum(spread + noise, noise, out=spread)
         S, dof = self.moments()
-        return Posterior(mean * self.scale + self.offset, spread, S * np.outer(self.scale, self.scale), dof)
+        return Posterior(mean * self.scale + self.offset, spread, S * np.outer(self.scale, self.scale), dof, extra)
+
+    def _gap_factors(self) -> dict[int, tuple[Rows, Array]]:
+        """For each output with missing targets: their rows g and ``A_gg^-1``, where ``A = (K + noise I)^-1``."""
+        if self._gaps is None:
+            missing = ~self.observed
+            outputs = np.flatnonzero(missing.any(axis=0))
+            inverse = dense.inverse(self._cache().L, self.n_rows) if len(outputs) else np.empty((0, 0))
+            self._gaps = {}
+            for p in outputs:
+                gap = np.flatnonzero(missing[:, p])
+                self._gaps[int(p)] = gap, np.asarray(np.linalg.inv(inverse[np.ix_(gap, gap)]), dtype=np.float64)
+        return self._gaps
 
     def posterior_covariance(self, X: Array) -> Array:
         """Covariance between rows for an output of unit scale, noise included, shape ``(len(X), len(X))``."""
@@ -376,13 +406,16 @@ class Region:
         prior = 1.0 + linear * np.einsum("ij,ij->i", S, S)
         return (dense.solve_many(factor.L, n, K) if n else K), prior
 
-    def held_out(self, blocks: Rows | None = None) -> HeldOut:
+    def held_out(self, blocks: Rows | None = None, *, own_scatter: bool = False) -> HeldOut:
         """Closed-form predictions of the region's own rows, each made without it and its block.
 
         Parameters
         ----------
         blocks
             Block number of each row; by default each row is a block of its own (leave-one-out).
+        own_scatter
+            Leave in what a block added to the scatter of the outputs: right where a tail is learnt on top of the
+            scales, which are then those of the predictions.
 
         Returns
         -------
@@ -403,23 +436,25 @@ class Region:
             spread = 1.0 / dense.inverse_diagonal(factor.L, n)
             residual = alpha * spread[:, None]
             own = alpha * residual
+            spreads = spread[:, None]
         else:
             inverse = dense.inverse(factor.L, n)
             spread, residual, own = _left_out(inverse, alpha, blocks)
+            spreads = np.repeat(spread[:, None], self.n_targets, axis=1)
             for p in gaps:
                 # The filled values know the targets that are held out; only the observed ones may be asked.
                 seen = observed[:, p]
                 among = _marginal(inverse, seen)
-                _, held, added = _left_out(among, alpha[seen, p : p + 1], None if blocks is None else blocks[seen])
-                residual[seen, p], own[seen, p] = held[:, 0], added[:, 0]
+                alone, held, added = _left_out(among, alpha[seen, p : p + 1], None if blocks is None else blocks[seen])
+                spreads[seen, p], residual[seen, p], own[seen, p] = alone, held[:, 0], added[:, 0]
         S, dof = self.moments()
         variance = np.broadcast_to(np.diag(S), R.shape)
-        if self.discount == 1.0:
+        if self.discount == 1.0 and not own_scatter:
             mass = NU0 + observed.sum(axis=0)
             left = mass - (1 if blocks is None else _block_sums(blocks, observed))
             variance = np.maximum(variance * mass - own, NU0 * SCALE0) / np.maximum(left, NU0)
         mean = np.where(observed, (R - residual) * self.scale + self.offset, np.nan)
-        return HeldOut(mean, np.sqrt(spread[:, None] * variance) * self.scale, dof)
+        return HeldOut(mean, np.sqrt(spreads * variance) * self.scale, dof)
 
     def log_evidence(self) -> float:
         """Log density of the targets given the rows and hyper-parameters (meaningful for ``discount=1``)."""

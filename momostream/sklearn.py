@@ -130,7 +130,7 @@ class MOMoGPRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
         hyperparameters: str = "own",
         weights: str = "stacking",
         stacking: str = "loo",
-        n_blocks: int = 20,
+        n_blocks: int = 15,
         discount: float = 1.0,
         tuning_points: int = 1000,
         max_iterations: int = 40,
@@ -254,13 +254,16 @@ class MOMoGPRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
         if y is None:
             name = type(self).__name__
             raise ValueError(f"{name} requires y to be passed, but the target y is None")
+        shape = getattr(y, "shape", (1,))
+        if len(shape) not in (1, 2) or shape[-1] == 0:
+            raise ValueError(f"y must have shape (n_samples,) or (n_samples, n_targets), not {tuple(shape)}")
         _refuse_infinite(y, "y")
         targets = check_array(
-            _plain(y), dtype=np.float64, order="C", ensure_2d=False, ensure_all_finite="allow-nan", input_name="y"
+            y, dtype=np.float64, order="C", ensure_2d=False, ensure_all_finite="allow-nan", input_name="y"
         )
         check_consistent_length(rows, targets)
         if targets.ndim not in (1, 2) or 0 in targets.shape:
-            raise ValueError(f"y must have shape (n_samples,) or (n_samples, n_targets), not {np.shape(y)}")
+            raise ValueError(f"y must have shape (n_samples,) or (n_samples, n_targets), not {targets.shape}")
         return rows, targets
 
     # ------------------------------------------------------------------ predicting
@@ -333,7 +336,8 @@ class MOMoGPRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
             Shape (n_rows, n_samples), or (n_rows, n_targets, n_samples) if there are several targets.
         """
         seed = int(check_random_state(random_state).randint(np.iinfo(np.int32).max))
-        drawn = np.moveaxis(self.model_.predict(self._rows(X)).sample(n_samples, seed), 0, -1)
+        rows = self._rows(X)
+        drawn = np.moveaxis(self.model_.predict(rows).sample(n_samples, seed), 0, -1)
         return drawn[:, 0] if self._one_target else drawn
 
     def _rows(self, X: ArrayLike) -> Array:
@@ -409,8 +413,9 @@ def _plain(y: Any) -> Any:
 def _column_names(y: Any) -> tuple[str, ...] | None:
     columns = getattr(y, "columns", None)
     if columns is None:
+        # A polars series without a name is called "".
         name = getattr(y, "name", None)
-        return None if name is None else (str(name),)
+        return None if name is None or name == "" else (str(name),)
     return tuple(str(column) for column in columns)
 
 
@@ -426,25 +431,33 @@ def _refuse_infinite(values: Any, what: str) -> None:
     if table.dtype.kind not in "OfiubUS" or table.ndim not in (1, 2):
         return
     if table.dtype.kind in "OUS":
-        _refuse_text(table, what, columns)
+        _refuse_objects(table, what, columns)
         return
     infinite = np.argwhere(np.isinf(table)) if table.dtype.kind == "f" else np.empty((0, 1))
     if len(infinite):
-        raise ValueError(
-            f"{what} contains infinity at {_place(infinite[0], columns)}: use finite numbers, or NaN for missing values"
-        )
+        raise _infinity(what, infinite[0], columns)
 
 
-def _refuse_text(table: NDArray[Any], what: str, columns: tuple[str, ...] | None) -> None:
+def _refuse_objects(table: NDArray[Any], what: str, columns: tuple[str, ...] | None) -> None:
+    """Look at columns of mixed kinds value by value."""
     for place, value in np.ndenumerate(table):
-        if isinstance(value, str | bytes):
-            try:
-                float(value)
-            except ValueError:
-                raise ValueError(
-                    f"{what} holds the text {value!r} at {_place(place, columns)}: could not convert string to float; "
-                    "use numbers, or NaN for missing values"
-                ) from None
+        if not isinstance(value, str | bytes | float):
+            continue
+        try:
+            number = float(value)
+        except ValueError:
+            text = value if isinstance(value, bytes) else str(value)
+            raise ValueError(
+                f"{what} holds the text {text!r} at {_place(place, columns)}: could not convert string to float; "
+                "use numbers, or NaN for missing values"
+            ) from None
+        if np.isinf(number):
+            raise _infinity(what, place, columns)
+
+
+def _infinity(what: str, place: Any, columns: tuple[str, ...] | None) -> ValueError:
+    words = f"{what} contains infinity at {_place(place, columns)}"
+    return ValueError(f"{words}: use finite numbers, or NaN for missing values")
 
 
 def _place(index: Any, columns: tuple[str, ...] | None) -> str:

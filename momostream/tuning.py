@@ -121,9 +121,13 @@ def tune(
             return HOPELESS, np.zeros_like(theta)
         return 0.5 * float(away @ away) - value, away / prior.width - gradient
 
+    start = np.clip(start, prior.lower, prior.upper)
+    if max_iterations == 0:
+        # L-BFGS looks at its limit only after the first iteration.
+        return start, objective(start)[0]
     found = minimize(
         objective,
-        np.clip(start, prior.lower, prior.upper),
+        start,
         jac=True,
         method="L-BFGS-B",
         bounds=list(zip(prior.lower, prior.upper, strict=True)),

@@ -18,8 +18,8 @@ Array = NDArray[np.float64]
 # No child is ever switched off for good: the feed may change.
 LEAST_WEIGHT = 1e-4
 
-TAIL_DOFS = (3.0, 4.0, 5.0, 7.0, 10.0, 15.0, 25.0, 50.0, np.inf)
-COPULA_DOFS = (4.0, 6.0, 10.0, 20.0, 50.0, np.inf)
+TAIL_DOFS = (2.5, 3.0, 4.0, 5.0, 7.0, 10.0, 15.0, 25.0, 50.0, np.inf)
+COPULA_DOFS = (3.0, 4.0, 6.0, 10.0, 20.0, 50.0, np.inf)
 COPULA_BLENDS = (0.0, 0.25, 0.5, 0.75, 1.0)
 COPULA_STRENGTHS = (0.25, 0.5, 0.75, 0.9, 1.0)
 

@@ -337,7 +337,9 @@ def test_weights_can_be_set_on_the_way_up(seed):
     def weigh(number, children, rows):
         node = circuit[number]
         assert len(children) == len(node.children)
-        assert all(child.means.shape[0] == len(rows) and child.means.shape[2] == len(node.outputs) for child in children)
+        assert all(
+            child.means.shape[0] == len(rows) and child.means.shape[2] == len(node.outputs) for child in children
+        )
         asked.append(number)
         node.log_weights = np.log(np.full((len(children), len(node.outputs)), 1 / len(children)))
         return node.log_weights
@@ -440,7 +442,9 @@ def test_a_gate_that_no_row_passes_on_one_side(value):
     assert_array_equal(law.mean, np.full((3, 2), expected))
     parts = inference.components(circuit, X, components_leaf(regions, X))
     assert_array_equal(parts.means, np.full((3, 1, 2), expected))
-    mean, cov = inference.covariance_between_rows(circuit, X, lambda k, rows: (regions[k].mean(X[rows]), np.ones((3, 3, 2))))
+    mean, cov = inference.covariance_between_rows(
+        circuit, X, lambda k, rows: (regions[k].mean(X[rows]), np.ones((3, 3, 2)))
+    )
     assert_array_equal(mean, np.full((3, 2), expected))
     assert_array_equal(cov, np.ones((3, 3, 2)))
 

@@ -187,6 +187,20 @@ def test_held_out_is_refitting_without_these_rows(rows, blocks, ridge):
     assert np.all(answer.scale > 0)
 
 
+@pytest.mark.parametrize("rows", [problem, with_gaps])
+def test_held_out_with_the_scatter_of_all_rows(rows):
+    X, Y = rows()
+    expert = LinearExpert.fit(X, Y)
+    answer = expert.held_out(X, Y, own_scatter=True)
+    assert_array_equal(answer.mean, expert.held_out(X, Y).mean)
+    for p in range(2):
+        Phi, r, precision = dense(expert, X, Y, p)
+        _, inverse, quadratic = naive.linear_fit(Phi, r, precision)
+        leverage = np.diag(Phi @ inverse @ Phi.T)
+        variance = (PRIOR + quadratic) / (NU0 + len(r)) / (1 - leverage)
+        assert_allclose(answer.scale[~np.isnan(Y[:, p]), p], np.sqrt(variance) * expert.scale[p], rtol=1e-6)
+
+
 def test_a_row_that_alone_decides_a_slope_is_not_predicted_by_itself():
     X, Y = problem(n=20, n_inputs=2)
     X[:, 1] = 0.0

@@ -124,10 +124,11 @@ def test_the_law_of_a_new_row_is_that_of_dense_algebra(kernel, discount, n_targe
             *naive_arguments(region), scaled(region, x), nu0=NU0, prior=PRIOR, discount=discount
         )
         assert_allclose(answer.mean[i], mean * region.scale + region.offset, rtol=1e-9)
+        # Exact but for correlations, which are shrunk a little: exactly collinear outputs keep a density.
+        shrunk = np.where(np.eye(n_targets, dtype=bool), scale, (1 - SHRINKAGE) * scale)
         size = np.sqrt(np.outer(np.diag(scale), np.diag(scale)))
         ours = answer.spread[i] * answer.S / np.outer(region.scale, region.scale)
-        assert_allclose(ours / size, scale / size, rtol=0, atol=1.1 * SHRINKAGE)
-        assert_allclose(np.diag(ours), np.diag(scale), rtol=1e-9)
+        assert_allclose(ours / size, shrunk / size, rtol=0, atol=1e-9)
         assert answer.dof == pytest.approx(dof, rel=1e-12)
 
 
@@ -456,6 +457,21 @@ def test_held_out_is_refitting_without_these_rows(blocks, gaussian, gap, kernel)
     assert np.isfinite(answer.scale).all() and np.all(answer.scale > 0)
 
 
+@pytest.mark.parametrize("blocks", BLOCKS.values(), ids=BLOCKS)
+def test_held_out_with_the_scatter_of_all_rows(blocks):
+    X, Y = problem(n=20)
+    region = make_region(X, Y)
+    answer = region.held_out(blocks, own_scatter=True)
+    assert_array_equal(answer.mean, region.held_out(blocks).mean)
+    inverse = np.linalg.inv(naive.gram(*naive_arguments(region)[:4]))
+    names = np.arange(20) if blocks is None else blocks
+    for name in np.unique(names):
+        inside = np.flatnonzero(names == name)
+        spread = np.diag(np.linalg.inv(inverse[np.ix_(inside, inside)]))
+        expected = np.sqrt(np.outer(spread, np.diag(region.moments()[0]))) * region.scale
+        assert_allclose(answer.scale[inside], expected, rtol=1e-9)
+
+
 def test_held_out_with_a_discount_keeps_the_means():
     X, Y = problem(n=20)
     blocks = BLOCKS["equal"]
@@ -606,7 +622,6 @@ def test_intervals_inside_a_gap_hold_with_a_factor_of_its_own():
     assert coverage_in_a_gap(own_factor=True) >= 0.8
 
 
-@pytest.mark.xfail(reason="rows of a shared factor count as seen, so the spread inside a gap is that of seen rows")
 def test_intervals_inside_a_gap_hold_with_a_shared_factor():
     assert coverage_in_a_gap(own_factor=False) >= 0.8
 
@@ -687,8 +702,7 @@ def hard_cases():
 
 
 @pytest.mark.parametrize("options", [{}, {"gaussian": True}, {"discount": 0.97}], ids=str)
-@pytest.mark.parametrize("noise", [1e-12, 0.1])
-@pytest.mark.parametrize("kernel", ["rbf", "matern32+linear"])
+@pytest.mark.parametrize(("kernel", "noise"), [("rbf", 1e-12), ("matern32+linear", 0.1)])
 @pytest.mark.parametrize("case", list(hard_cases()), ids=lambda case: case[0])
 def test_hard_cases_have_finite_densities(case, kernel, noise, options):
     _, X, Y = case

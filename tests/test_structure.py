@@ -30,7 +30,9 @@ def grow(X, plan, n_outputs=1, relevance=None, seed=0, Y=None, **more):
 
 
 def counts(circuit):
-    return {name: circuit.count(kind) for name, kind in zip(("sum", "gate", "outputs", "region"), range(4), strict=True)}
+    return {
+        name: circuit.count(kind) for name, kind in zip(("sum", "gate", "outputs", "region"), range(4), strict=True)
+    }
 
 
 def column(*values):
@@ -384,7 +386,9 @@ def test_random_groups_are_a_partition_in_equal_parts(n_outputs, n_groups, seed)
 
 def test_random_groups_follow_the_seed():
     def split(seed):
-        return [list(g) for g in split_outputs(np.empty((3, 1)), np.empty((3, 8)), 2, "random", np.random.default_rng(seed))]
+        return [
+            list(g) for g in split_outputs(np.empty((3, 1)), np.empty((3, 8)), 2, "random", np.random.default_rng(seed))
+        ]
 
     assert split(3) == split(3)
     assert len({str(split(seed)) for seed in range(10)}) > 5
@@ -449,9 +453,7 @@ def test_dependence_leaves_out_rows_with_gaps():
     X, Y = noisy_outputs(0)
     X2, Y2 = np.vstack([X, X[:3]]), np.vstack([Y, np.full((3, 4), np.nan)])
     Y2[-1, 0] = 1e9
-    assert_array_equal(
-        dependence(X, Y, np.random.default_rng(5))[0], dependence(X2, Y2, np.random.default_rng(5))[0]
-    )
+    assert_array_equal(dependence(X, Y, np.random.default_rng(5))[0], dependence(X2, Y2, np.random.default_rng(5))[0])
 
 
 @pytest.mark.parametrize("n", [0, 1, 3])

@@ -166,6 +166,13 @@ def test_more_iterations_are_no_worse():
     assert ends[-1] < ends[0]
 
 
+def test_no_iterations_keep_the_start():
+    X, Y = problem(n=20)
+    assert_array_equal(draw(X, Y, max_iterations=0, start=np.array([0.1, 0.2, -1.0])).run(), [0.1, 0.2, -1.0])
+    job = draw(X, Y, max_iterations=0, restarts=5)
+    assert objective_of(job, job.run()) <= objective_of(job, job.prior.centre)
+
+
 def test_the_input_that_matters_gets_the_short_lengthscale():
     rng = np.random.default_rng(0)
     X = rng.normal(size=(120, 3)) * [1.0, 100.0, 1e-3]
@@ -267,9 +274,9 @@ def test_units_of_inputs_shift_the_lengthscales():
     # Not bit for bit: the logarithm of a lengthscale is itself rounded.
     X, Y = problem(n=30, n_targets=2)
     units = np.array([2.0**12, 2.0**-7])
-    theta, moved = draw(X, Y).run(), draw(X * units, Y).run()
-    assert_allclose(moved, theta + np.r_[np.log(units), 0.0], rtol=0, atol=1e-6)
-    level = draw(X + [1000.0, -3.0], Y).run()
+    theta, moved = draw(X, Y, "rbf+linear").run(), draw(X * units, Y, "rbf+linear").run()
+    assert_allclose(moved, theta + np.r_[np.log(units), 0.0, 0.0], rtol=0, atol=1e-6)
+    level = draw(X + [1000.0, -3.0], Y, "rbf+linear").run()
     assert_allclose(level, theta, rtol=0, atol=1e-3)
 
 

@@ -28,7 +28,9 @@ def test_posterior_weights_are_bayes_rule():
     evidence, prior = np.array([-3.0, -1.0, -2.0]), np.array([0.5, 0.2, 0.3])
     expected = prior * np.exp(evidence) / np.sum(prior * np.exp(evidence))
     assert_allclose(np.exp(posterior_log_weights(evidence, np.log(prior))), expected, rtol=1e-12)
-    assert_allclose(posterior_log_weights(evidence), posterior_log_weights(evidence, np.log(np.ones(3) / 3)), rtol=1e-12)
+    assert_allclose(
+        posterior_log_weights(evidence), posterior_log_weights(evidence, np.log(np.ones(3) / 3)), rtol=1e-12
+    )
 
 
 @pytest.mark.parametrize("shift", [0.0, -1e6, 1e6])
@@ -251,6 +253,13 @@ def test_what_does_not_carry_over_is_not_believed():
     parts = [sample_copula(R, 6.0, 300, seed) for seed, R in enumerate([PAIR, 2 * np.eye(2) - PAIR])]
     copula = Copula.fit(np.vstack(parts), experts(np.eye(2), 600), stretches(600, n_folds=2))
     assert abs(copula.correlation(np.eye(2))[0, 1]) < 0.1
+    # With few rows per output, chance makes correlations that the same rows would confirm.
+    chance = np.random.default_rng(0).uniform(size=(40, 8))
+    believed = [
+        np.abs(Copula.fit(chance, experts(np.eye(8), 40), folds).correlation(np.eye(8)) - np.eye(8)).max()
+        for folds in (stretches(40), np.zeros(40, dtype=np.intp))
+    ]
+    assert believed[0] < 0.1 < 0.3 < believed[1]
     # Experts that are sure of what is not so lose their say, too.
     wrong = np.array([[1.0, -0.9], [-0.9, 1.0]])
     copula = Copula.fit(sample_copula(np.eye(2), np.inf, 600), experts(wrong, 600), stretches(600))

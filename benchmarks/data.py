@@ -1,0 +1,86 @@
+"""The real data sets, which are not part of the package.
+
+They lie in the folder that the environment variable ``MOMOSTREAM_DATA`` names, by default ``../shared/data`` beside the
+repository, as gzipped CSV files with a ``columns.json`` that names inputs and targets of each set.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+Array = NDArray[np.float64]
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+class Split(NamedTuple):
+    """Training and test rows, columns standardised by the training rows."""
+
+    X: Array
+    Y: Array
+    X_test: Array
+    Y_test: Array
+
+
+def folder() -> Path:
+    """Where the data sets are; exits with a clear word if they are not there."""
+    place = Path(os.environ.get("MOMOSTREAM_DATA", ROOT.parent / "shared" / "data"))
+    if not (place / "columns.json").is_file():
+        raise SystemExit(f"no data sets in {place}: set MOMOSTREAM_DATA to the folder that holds columns.json")
+    return place
+
+
+def read(name: str) -> tuple[pd.DataFrame, list[str], list[str]]:
+    """A data set as it is in the file, with the names of its inputs and targets."""
+    about = json.loads((folder() / "columns.json").read_text())[name]
+    return pd.read_csv(folder() / about["file"]), about["inputs"], about["targets"]
+
+
+def paper_split(name: str) -> Split:
+    """The paper's random split; scm20d also has its inputs reduced to 30 principal components of the training rows."""
+    frame, inputs, targets = read(name)
+    train, test = frame[frame["split"] == "train"], frame[frame["split"] == "test"]
+    split = standardised(train[inputs], train[targets], test[inputs], test[targets])
+    if name == "scm20d":
+        _, _, axes = np.linalg.svd(split.X, full_matrices=False)
+        split = split._replace(X=split.X @ axes[:30].T, X_test=split.X_test @ axes[:30].T)
+    return split
+
+
+def time_split(name: str, kind: str) -> Split:
+    """Windturbine cut in time: ``"gaps"`` (every fifth block of 250 rows) or ``"end"`` (the last fifth) is the test."""
+    frame, inputs, targets = read(name)
+    frame = frame.iloc[1:]
+    row = np.arange(len(frame))
+    held = (row // 250) % 5 == 2 if kind == "gaps" else row >= len(frame) * 4 // 5
+    train, test = frame[~held], frame[held]
+    return standardised(train[inputs], train[targets], test[inputs], test[targets])
+
+
+def standardised(X: pd.DataFrame, Y: pd.DataFrame, X_test: pd.DataFrame, Y_test: pd.DataFrame) -> Split:
+    """Centre and scale by the training rows."""
+    x, y = X.to_numpy(float), Y.to_numpy(float)
+    x_mean, x_std, y_mean, y_std = x.mean(axis=0), x.std(axis=0), y.mean(axis=0), y.std(axis=0)
+    return Split(
+        (x - x_mean) / x_std,
+        (y - y_mean) / y_std,
+        (X_test.to_numpy(float) - x_mean) / x_std,
+        (Y_test.to_numpy(float) - y_mean) / y_std,
+    )
+
+
+def simulated(n_rows: int, n_inputs: int, n_targets: int, n_test: int = 2000, seed: int = 0) -> Split:
+    """A smooth nonlinear map with correlated noise, for questions of cost."""
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n_rows + n_test, n_inputs))
+    hidden = np.sin(X @ rng.normal(size=(n_inputs, 20)) / np.sqrt(n_inputs))
+    noise = rng.normal(size=(len(X), n_targets)) @ rng.normal(size=(n_targets, n_targets)) / np.sqrt(n_targets)
+    Y = hidden @ rng.normal(size=(20, n_targets)) / 3.0 + 0.5 * noise
+    return Split(X[:n_rows], Y[:n_rows], X[n_rows:], Y[n_rows:])

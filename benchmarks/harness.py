@@ -1,0 +1,104 @@
+"""What the benchmarks share: scores, cost in a process of its own, tables with versions and machine."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import resource
+import subprocess
+import sys
+import time
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from benchmarks.data import ROOT
+
+Array = NDArray[np.float64]
+
+RESULTS = ROOT / "benchmarks" / "results"
+
+# Densities below this count as 1 in the published code of the paper.
+LENIENT = 1e-10
+
+
+def scores(law: Any, Y: Array) -> dict[str, float]:
+    """RMSE and MAE as in the paper, honest and lenient NLPD, coverage of the central 90 %.
+
+    The lenient figure is that of the paper's published code: moment-matched Gaussian, densities below 1e-10 count 0.
+    """
+    error = Y - law.mean
+    log_pdf = law.log_pdf(Y)
+    cov = law.cov
+    whitened = np.linalg.solve(np.linalg.cholesky(cov), error[:, :, None])[:, :, 0]
+    gauss = -0.5 * (whitened**2).sum(axis=1) - 0.5 * np.linalg.slogdet(2.0 * np.pi * cov)[1]
+    lower, upper = law.interval(0.9)
+    return {
+        "rmse": float(np.sqrt((error**2).mean(axis=0)).mean()),
+        "mae": float(np.abs(error).mean()),
+        "nlpd": float(-log_pdf.mean()),
+        "lenient": float(-np.where(gauss < np.log(LENIENT), 0.0, gauss).mean()),
+        "coverage": float(((lower <= Y) & (upper >= Y)).mean()),
+    }
+
+
+def cpu_seconds() -> float:
+    """CPU time of this process and of its finished children."""
+    children = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return time.process_time() + children.ru_utime + children.ru_stime
+
+
+def peak_gigabytes() -> float:
+    """Largest resident memory of this process so far, plus that of its largest child."""
+    kilobytes = sum(resource.getrusage(who).ru_maxrss for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    return kilobytes / 2**20
+
+
+def in_own_process(module: str, task: dict[str, Any]) -> dict[str, Any]:
+    """Run ``python -m module --task JSON`` with one BLAS thread and read the JSON it prints last.
+
+    A process of its own has a peak memory of its own.
+    """
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    environment |= dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"), "1")
+    command = [sys.executable, "-m", module, "--task", json.dumps(task)]
+    done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=True)
+    answer: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return answer
+
+
+def table(header: list[str], rows: list[list[str]]) -> str:
+    """A markdown table."""
+    lines = [header, ["---"] * len(header), *rows]
+    return "\n".join("| " + " | ".join(cells) + " |" for cells in lines)
+
+
+def mean_and_deviation(values: list[float], digits: int) -> str:
+    """``mean`` or, for several values, ``mean ± deviation``."""
+    mean = f"{np.mean(values):.{digits}f}"
+    return mean if len(values) == 1 else f"{mean} ± {np.std(values):.{digits}f}"
+
+
+def environment_note() -> str:
+    """Versions and machine, one line."""
+    packages = ", ".join(f"{name} {version(name)}" for name in ("numpy", "numba", "scipy", "scikit-learn"))
+    return f"Python {platform.python_version()}, {packages}; {_cpu_model()}, {os.cpu_count()} cores, one BLAS thread."
+
+
+def _cpu_model() -> str:
+    information = Path("/proc/cpuinfo")
+    if information.is_file():
+        for line in information.read_text().splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine()
+
+
+def write_results(name: str, text: str) -> None:
+    """Print a result and keep it as markdown."""
+    RESULTS.mkdir(exist_ok=True)
+    (RESULTS / f"{name}.md").write_text(text + "\n", encoding="utf-8")

@@ -92,9 +92,10 @@ def plot_circuit(
     """
     if max_nodes < 1:
         raise ValueError(f"max_nodes={max_nodes!r} is not accepted: use a whole number of at least 1")
+    core = _core(model)
     names_in = _names(model, "_input_names") if inputs is None else inputs
     names_out = _names(model, "_target_names") if outputs is None else outputs
-    tree = _cut_off(_tree_of(_core(model), expert, names_in, names_out), max_nodes)
+    tree = _cut_off(_tree_of(core, expert, names_in, names_out), max_nodes)
     _lay_out(tree)
     boxes = tree.walk()
     # Coordinates are inches from here on, so that letters and places can be compared.
@@ -311,7 +312,9 @@ def plot_lengthscales(model: MOMoGPRegressor | Model, ax: Axes | None = None) ->
     varying = relevance[relevance > 0.0] if (relevance > 0.0).any() else np.ones(1)
     # A log scale needs two different ends.
     norm = LogNorm(0.95 * float(varying.min()), 1.05 * float(varying.max()))
-    image = ax.imshow(np.ma.masked_equal(relevance, 0.0), cmap="YlGnBu", norm=norm, aspect="auto")
+    image = ax.imshow(
+        np.ma.masked_equal(relevance, 0.0), cmap="YlGnBu", norm=norm, aspect="auto", interpolation="nearest"
+    )
     ticks = LogLocator(subs=(1.0, 2.0, 5.0))
     bar = _figure_of(ax).colorbar(
         image, ax=ax, label="spread / lengthscale", ticks=ticks, format=FuncFormatter(_tick_text)

@@ -400,8 +400,9 @@ def test_many_quantiles_at_once_are_the_same(m, seed):
     many = m.quantile(np.reshape(q, (-1, 1, 1)))[:, 0, 0]
     one_by_one = np.array([m.quantile(level).item() for level in q])
     lower, upper = m.tails(many.reshape(-1, 1, 1))
-    # Where the distribution function is flat to the last digit, quantiles are free to differ.
-    flat = np.abs(m.tails(one_by_one.reshape(-1, 1, 1))[0] - lower) <= 1e-13 * np.minimum(lower, upper)
+    # Where the distribution function is flat to its last digits, quantiles are free to differ; scipy's stdtr
+    # is good to 1e-12 close to zero.
+    flat = np.abs(m.tails(one_by_one.reshape(-1, 1, 1))[0] - lower) <= 4e-12 * np.minimum(lower, upper)
     same = np.isclose(many, one_by_one, rtol=1e-12, atol=1e-10 * m.scales[m.weights > 0].min())
     assert (same | flat[:, 0, 0]).all()
 

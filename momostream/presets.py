@@ -20,7 +20,7 @@ PRESETS: MappingProxyType[str, dict[str, Any]] = MappingProxyType(
         # One exact GP per output on all rows.
         "exact": {**_PAPER, "n_components": 1, "n_cells": 1, "n_groups": 1},
         # A shallow mixture of exact GPs: sums and output splits, no gates.
-        "sumgp": {**_PAPER, "n_components": 2, "n_cells": 1, "n_groups": 2, "mixture_depth": 1, "restarts": 1},
+        "sumgp": {**_PAPER, "n_components": 2, "n_cells": 1, "n_groups": 2, "mixture_depth": 1, "start": "random"},
         # One deep mixture per output: sums and gates, outputs independent throughout.
         "dsmgp": {**_PAPER, "n_components": 2, "n_cells": 2, "n_groups": 1, "outputs": "separate", "max_points": 500},
         # The paper's model: sums, gates and random output splits.

@@ -75,7 +75,7 @@ def simulate_turbine(n_steps: int, seed: int = 0) -> pd.DataFrame:
 
 def rmse(prediction: np.ndarray | pd.DataFrame, truth: pd.DataFrame) -> np.ndarray:
     """Root mean squared error of each output."""
-    return np.sqrt(np.mean((np.asarray(prediction) - truth.to_numpy()) ** 2, axis=0))
+    return np.asarray(np.sqrt(np.mean((np.asarray(prediction) - truth.to_numpy()) ** 2, axis=0)))
 
 
 def line(title: str, cells: Sequence[object]) -> str:

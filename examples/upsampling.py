@@ -38,13 +38,13 @@ MODELS = {"momostream": MOMoGPRegressor(random_state=0), "paper's circuit": PAPE
 def centre_crop(image: np.ndarray) -> np.ndarray:
     """The middle of a picture, values from 0 to 255."""
     top, left = ((length - SIZE) // 2 for length in image.shape[:2])
-    return image[top : top + SIZE, left : left + SIZE].astype(float)
+    return np.asarray(image[top : top + SIZE, left : left + SIZE], dtype=float)
 
 
 def halve(image: np.ndarray) -> np.ndarray:
     """Means of 2 x 2 pixels."""
     half = SIZE // 2
-    return image.reshape(half, 2, half, 2, 3).mean(axis=(1, 3))
+    return np.asarray(image.reshape(half, 2, half, 2, 3).mean(axis=(1, 3)))
 
 
 def places(n_pixels: int, step: float) -> np.ndarray:
@@ -64,7 +64,7 @@ def interpolate(small: np.ndarray, order: int) -> np.ndarray:
 def restore(small: np.ndarray, model: MOMoGPRegressor) -> np.ndarray:
     """Predictive mean at the centres of the large pixels."""
     model.fit(places(SIZE // 2, 2.0), small.reshape(-1, 3))
-    return model.predict(places(SIZE, 1.0)).reshape(SIZE, SIZE, 3)
+    return np.reshape(model.predict(places(SIZE, 1.0)), (SIZE, SIZE, 3))
 
 
 def rmse(restored: np.ndarray, image: np.ndarray) -> float:

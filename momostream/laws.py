@@ -45,7 +45,9 @@ _LARGEST_SQUARE = 1e300
 # Values times components that are held at once while quantiles are solved: bounds memory, about 100 MB.
 _CHUNK = 1 << 19
 # Normal scores of the knots of a table of one output: dense to tail probabilities of 1e-17, sparse to 1e-300.
-_KNOTS = np.concatenate([np.linspace(-37.0, -9.0, 12), np.linspace(-8.5, 8.5, 129), np.linspace(9.0, 37.0, 12)])
+_KNOTS = np.concatenate(
+    [np.linspace(-37.0, -9.0, 12), np.linspace(-8.5, 8.5, 129), np.linspace(9.0, 37.0, 12)]
+)
 # So many quantiles per row and output pay for a table of the law.
 _TABLE_PAYS = 64
 
@@ -455,15 +457,18 @@ def _lower_quantile(
         open_ = np.flatnonzero(np.isnan(low))
         found = _brackets(p[open_], w[open_], m[open_], s[open_], v[open_], used[open_])
         low[open_], high[open_], x[open_], other[open_] = found
+        # Across a hundred orders of magnitude the interpolation may round out of its cell.
+        x = np.clip(x, low, high)
     log_w = np.where(used, np.log(np.where(used, w, 1.0)) - np.log(s) + _t_log_norm(v), -np.inf)
     narrowest = np.where(used, s, np.inf).min(axis=1)
+    leftmost = np.where(used, m, np.inf).min(axis=1)
     answer = x.copy()
     todo = np.arange(p.size)
-    state = (p, w, m, s, v, log_w, narrowest, low, high, x, other, high - low)
+    state = (p, w, m, s, v, log_w, narrowest, leftmost, low, high, x, other, high - low)
     for _ in range(200):
         if todo.size == 0:
             break
-        p, w, m, s, v, log_w, narrowest, low, high, x, other, last = state
+        p, w, m, s, v, log_w, narrowest, leftmost, low, high, x, other, last = state
         z = (x[:, np.newaxis] - m) / s
         F = (w * stdtr(v, z)).sum(axis=1)
         each = np.exp(log_w + _t_log_shape(z, v))
@@ -480,7 +485,10 @@ def _lower_quantile(
         new = x + step
         good = (new >= low) & (new <= high) & (np.abs(step) <= 0.5 * last)
         width = high - low
-        guess = np.where((other > low) & (other < high), other, low + 0.5 * width)
+        # Left of all components by orders of magnitude, where tails are heavy.
+        far = np.sqrt(np.maximum(leftmost - low, 0.0) * np.maximum(leftmost - high, 0.0))
+        middle = np.where(high < leftmost, leftmost - far, low + 0.5 * width)
+        guess = np.where((other > low) & (other < high), other, middle)
         new = np.where(good, new, guess)
         last = np.where(good, np.abs(step), width)
         solved = np.abs(F - p) <= 1e-15 * p
@@ -489,10 +497,10 @@ def _lower_quantile(
         enough = np.where(good, 1e-5, 1e-13) * narrowest + 4e-16 * np.abs(x)
         active = ~(solved | (last <= enough))
         todo = todo[active]
-        state = (p, w, m, s, v, log_w, narrowest, low, high, new, other, last)
+        state = (p, w, m, s, v, log_w, narrowest, leftmost, low, high, new, other, last)
         if todo.size < active.size:
-            p, w, m, s, v, log_w, narrowest, low, high, x, other, last = (a[active] for a in state)
-            state = (p, w, m, s, v, log_w, narrowest, low, high, x, other, last)
+            p, w, m, s, v, log_w, narrowest, leftmost, low, high, x, other, last = (a[active] for a in state)
+            state = (p, w, m, s, v, log_w, narrowest, leftmost, low, high, x, other, last)
     return np.asarray(answer)
 
 
@@ -635,7 +643,9 @@ class StudentT(Law):
         p = self.n_targets
         self.scale: FloatArray = np.asarray(scale, dtype=np.float64)
         if self.scale.shape not in {(p, p), (self.n_rows, p, p)}:
-            raise ValueError(f"scale of shape {self.scale.shape} does not fit means of shape {self._mean.shape}")
+            raise ValueError(
+                f"scale of shape {self.scale.shape} does not fit means of shape {self._mean.shape}"
+            )
         self.dof: FloatArray = np.broadcast_to(np.asarray(dof, dtype=np.float64), (self.n_rows,))
         self.factor: FloatArray = np.broadcast_to(np.asarray(factor, dtype=np.float64), (self.n_rows,))
 
@@ -847,10 +857,14 @@ class Mixture(Law):
         if log_weights.ndim == 1:
             log_weights = log_weights[np.newaxis]
         if log_weights.shape not in {(1, len(self.children)), (self.n_rows, len(self.children))}:
-            raise ValueError(f"log_weights of shape {log_weights.shape} do not fit {len(self.children)} children")
+            raise ValueError(
+                f"log_weights of shape {log_weights.shape} do not fit {len(self.children)} children"
+            )
         top = log_weights.max(axis=1)
         if not np.isfinite(top).all():
-            raise ValueError("a mixture needs one finite log weight per row, and none that is NaN or infinite")
+            raise ValueError(
+                "a mixture needs one finite log weight per row, and none that is NaN or infinite"
+            )
         log_weights = log_weights - _log_sum(log_weights)[:, np.newaxis]
         self.log_weights: FloatArray = np.broadcast_to(log_weights, (self.n_rows, len(self.children)))
 
@@ -890,7 +904,9 @@ class Mixture(Law):
     def marginals(self) -> Marginals:
         """Return the components of all children, with the product of the weights along their paths."""
         parts = [child.marginals() for child in self.children]
-        weights = [part.weights * w[:, np.newaxis, np.newaxis] for part, w in zip(parts, self.weights.T, strict=True)]
+        weights = [
+            part.weights * w[:, np.newaxis, np.newaxis] for part, w in zip(parts, self.weights.T, strict=True)
+        ]
         return Marginals(
             np.concatenate(weights, axis=1),
             np.concatenate([part.means for part in parts], axis=1),
@@ -1000,7 +1016,9 @@ class Routed(Law):
         return Routed(index, [child.take(within[index == k]) for k, child in enumerate(self.children)])
 
     def _condition(self, Y: FloatArray, known: BoolArray) -> Law:
-        children = [child.condition(Y[rows], known) for child, rows in zip(self.children, self._rows, strict=True)]
+        children = [
+            child.condition(Y[rows], known) for child, rows in zip(self.children, self._rows, strict=True)
+        ]
         return Routed(self.index, children)
 
 
@@ -1010,7 +1028,9 @@ def _log_sum(terms: FloatArray) -> FloatArray:
     return np.asarray(top + np.log(np.exp(terms - top[:, np.newaxis]).sum(axis=1)))
 
 
-def _padding(n_rows: int, n_components: int, n_targets: int) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
+def _padding(
+    n_rows: int, n_components: int, n_targets: int
+) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
     """Return weights, means, scales and dofs of components that do not count."""
     shape = (n_rows, n_components, n_targets)
     return np.zeros(shape), np.zeros(shape), np.ones(shape), np.full(shape, np.inf)

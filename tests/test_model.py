@@ -232,6 +232,30 @@ def test_stacking_weighs_each_output_by_what_predicts_it():
     assert weights[0, 1] > 0.95
 
 
+@pytest.mark.parametrize("gate_first", [True, False])
+def test_stacking_weighs_the_children_of_inner_sums(gate_first):
+    """The target jumps where the gate of one child cuts, and nothing else happens."""
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-2, 2, size=(80, 2))
+    Y = np.where(X[:, :1] > 0, 5.0, -5.0) + 0.1 * rng.normal(size=(80, 1))
+    circuit = Circuit()
+    gate = circuit.add_gate(0, [0.0], [circuit.add_region(0, [0]), circuit.add_region(0, [0])])
+    plain = circuit.add_region(0, [0])
+    circuit.add_sum([gate, plain] if gate_first else [plain, gate])
+    model = fitted(X, Y, experts=("rbf",), structure=circuit)
+    (node,) = sums(circuits(model)[0])
+    assert np.exp(node.log_weights[0 if gate_first else 1, 0]) > 0.9
+
+
+@pytest.mark.parametrize("stacking", ["loo", "blocks"])
+def test_stacking_judges_residual_experts_by_the_targets(stacking):
+    rng = np.random.default_rng(0)
+    X = rng.uniform(0, 5, size=(100, 1))
+    Y = 30 * X + np.sin(3 * X) + 0.05 * rng.normal(size=X.shape)
+    model = fitted(X, Y, experts=("linear", "residual matern32"), stacking=stacking, max_iterations=10)
+    assert np.exp(model.log_weights[1, 0]) > 0.9
+
+
 def test_blocks_hold_out_stretches_of_rows():
     """A wave on a trend over the row number: neighbours know the wave, from another stretch only the trend is left."""
     time = np.arange(120.0)[:, None]

@@ -32,6 +32,8 @@ from momostream.laws import (
 
 __all__ = ["CopulaDistribution", "Distribution", "MixtureDistribution"]
 
+Names = tuple[Hashable, ...]
+
 # Rows and outputs shown by repr.
 _SHOWN_ROWS = 5
 _SHOWN_TARGETS = 6
@@ -50,7 +52,7 @@ class Distribution(ABC):
         Size of the law.
     """
 
-    targets: tuple[Hashable, ...] | None
+    targets: Names | None
     n_rows: int
     n_targets: int
 
@@ -195,7 +197,7 @@ class Distribution(ABC):
             for pair in zip(mean[:, : len(names)], std[:, : len(names)], strict=True)
         ]
         widths = [max(len(row[j]) for row in cells) for j in range(len(names))]
-        lines = ["  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)) for row in cells]
+        lines = ["  ".join(map(str.rjust, row, widths)) for row in cells]
         if self.n_targets > len(names):
             lines = [f"{line}  ..." for line in lines]
         if self.n_rows > _SHOWN_ROWS:
@@ -223,7 +225,7 @@ class Distribution(ABC):
     def _sample(self, size: int, rng: np.random.Generator) -> FloatArray: ...
 
     @abstractmethod
-    def _condition(self, Y: FloatArray, known: BoolArray, targets: tuple[Hashable, ...] | None) -> Distribution: ...
+    def _condition(self, Y: FloatArray, known: BoolArray, targets: Names | None) -> Distribution: ...
 
     @abstractmethod
     def _take(self, rows: IntArray) -> Self: ...
@@ -321,7 +323,7 @@ class MixtureDistribution(Distribution):
     def _sample(self, size: int, rng: np.random.Generator) -> FloatArray:
         return self.law.sample(size, rng)
 
-    def _condition(self, Y: FloatArray, known: BoolArray, targets: tuple[Hashable, ...] | None) -> MixtureDistribution:
+    def _condition(self, Y: FloatArray, known: BoolArray, targets: Names | None) -> MixtureDistribution:
         return MixtureDistribution(self.law.condition(Y, known), targets)
 
     def _take(self, rows: IntArray) -> Self:
@@ -476,10 +478,11 @@ class CopulaDistribution(Distribution):
         p = t_cdf(-np.abs(z), self._dof[:, np.newaxis])
         return self._base.tail_quantile(p, z > 0.0)
 
-    def _condition(self, Y: FloatArray, known: BoolArray, targets: tuple[Hashable, ...] | None) -> CopulaDistribution:
+    def _condition(self, Y: FloatArray, known: BoolArray, targets: Names | None) -> CopulaDistribution:
         z = np.where(known, self._scores(*self._base.tails(Y)), np.nan)
         base = self._base.select(np.flatnonzero(~known))
-        return object.__new__(CopulaDistribution)._set(base, self._latent.condition(z, known), self._dof, True, targets)
+        latent = self._latent.condition(z, known)
+        return object.__new__(CopulaDistribution)._set(base, latent, self._dof, True, targets)
 
     def _take(self, rows: IntArray) -> Self:
         new = object.__new__(type(self))
@@ -550,7 +553,8 @@ def _tail_index(d: CopulaDistribution) -> FloatArray:
     marginal = np.where(d._base.weights > 0.0, d._base.dofs, np.inf).min(axis=1)
     finite = np.isfinite(d._dof)
     raised = np.where(finite, d._latent.dof, 1.0) / np.where(finite, d._dof, 1.0)
-    return np.asarray(marginal * np.where(finite[:, np.newaxis], raised[:, np.newaxis], d._latent.spread**-2.0))
+    factor = np.where(finite[:, np.newaxis], raised[:, np.newaxis], d._latent.spread**-2.0)
+    return np.asarray(marginal * factor)
 
 
 def _copula_covariance(d: CopulaDistribution) -> FloatArray:

@@ -30,6 +30,7 @@ __all__ = ["Law", "Marginals", "Mixture", "Product", "Routed", "StudentT"]
 FloatArray = npt.NDArray[np.float64]
 BoolArray = npt.NDArray[np.bool_]
 IntArray = npt.NDArray[np.intp]
+FourArrays = tuple[FloatArray, FloatArray, FloatArray, FloatArray]
 
 #: What a (nearly) singular matrix gets on its diagonal, once, relative to that diagonal.
 RELATIVE_JITTER = 1e-10
@@ -45,9 +46,8 @@ _LARGEST_SQUARE = 1e300
 # Values times components that are held at once while quantiles are solved: bounds memory, about 100 MB.
 _CHUNK = 1 << 19
 # Normal scores of the knots of a table of one output: dense to tail probabilities of 1e-17, sparse to 1e-300.
-_KNOTS = np.concatenate(
-    [np.linspace(-37.0, -9.0, 12), np.linspace(-8.5, 8.5, 129), np.linspace(9.0, 37.0, 12)]
-)
+_OUTER_KNOTS = np.linspace(9.0, 37.0, 12)
+_KNOTS = np.concatenate([-_OUTER_KNOTS[::-1], np.linspace(-8.5, 8.5, 129), _OUTER_KNOTS])
 # So many quantiles per row and output pay for a table of the law.
 _TABLE_PAYS = 64
 
@@ -418,7 +418,7 @@ class Marginals:
         return Marginals(*(a[:, :, targets] for a in self._arrays))
 
     @property
-    def _arrays(self) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
+    def _arrays(self) -> FourArrays:
         return self.weights, self.means, self.scales, self.dofs
 
     def __repr__(self) -> str:
@@ -451,11 +451,11 @@ def _lower_quantile(
     """
     used = w > 0.0
     if cells is None:
-        low, high, x, other = _brackets(p, w, m, s, v, used)
+        low, high, x, other = _brackets(p, w, m, s, v)
     else:
         low, high, x, other = cells[[0, 1, 2, 2]]
         open_ = np.flatnonzero(np.isnan(low))
-        found = _brackets(p[open_], w[open_], m[open_], s[open_], v[open_], used[open_])
+        found = _brackets(p[open_], w[open_], m[open_], s[open_], v[open_])
         low[open_], high[open_], x[open_], other[open_] = found
         # Across a hundred orders of magnitude the interpolation may round out of its cell.
         x = np.clip(x, low, high)
@@ -504,11 +504,10 @@ def _lower_quantile(
     return np.asarray(answer)
 
 
-def _brackets(
-    p: FloatArray, w: FloatArray, m: FloatArray, s: FloatArray, v: FloatArray, used: BoolArray
-) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
+def _brackets(p: FloatArray, w: FloatArray, m: FloatArray, s: FloatArray, v: FloatArray) -> FourArrays:
     """Return bounds of the quantile and two guesses, each of shape (lines,)."""
     p = p[:, np.newaxis]
+    used = w > 0.0
     each = m + s * t_quantile(p, v)
     # The quantile of a mixture lies between those of its components ...
     low = np.where(used, each, np.inf).min(axis=1)
@@ -643,9 +642,7 @@ class StudentT(Law):
         p = self.n_targets
         self.scale: FloatArray = np.asarray(scale, dtype=np.float64)
         if self.scale.shape not in {(p, p), (self.n_rows, p, p)}:
-            raise ValueError(
-                f"scale of shape {self.scale.shape} does not fit means of shape {self._mean.shape}"
-            )
+            raise ValueError(f"scale of shape {self.scale.shape} does not fit means {self._mean.shape}")
         self.dof: FloatArray = np.broadcast_to(np.asarray(dof, dtype=np.float64), (self.n_rows,))
         self.factor: FloatArray = np.broadcast_to(np.asarray(factor, dtype=np.float64), (self.n_rows,))
 
@@ -857,14 +854,10 @@ class Mixture(Law):
         if log_weights.ndim == 1:
             log_weights = log_weights[np.newaxis]
         if log_weights.shape not in {(1, len(self.children)), (self.n_rows, len(self.children))}:
-            raise ValueError(
-                f"log_weights of shape {log_weights.shape} do not fit {len(self.children)} children"
-            )
+            raise ValueError(f"log_weights {log_weights.shape} do not fit {len(self.children)} children")
         top = log_weights.max(axis=1)
         if not np.isfinite(top).all():
-            raise ValueError(
-                "a mixture needs one finite log weight per row, and none that is NaN or infinite"
-            )
+            raise ValueError("a mixture needs one finite log weight per row, and none that is NaN or +inf")
         log_weights = log_weights - _log_sum(log_weights)[:, np.newaxis]
         self.log_weights: FloatArray = np.broadcast_to(log_weights, (self.n_rows, len(self.children)))
 
@@ -904,11 +897,9 @@ class Mixture(Law):
     def marginals(self) -> Marginals:
         """Return the components of all children, with the product of the weights along their paths."""
         parts = [child.marginals() for child in self.children]
-        weights = [
-            part.weights * w[:, np.newaxis, np.newaxis] for part, w in zip(parts, self.weights.T, strict=True)
-        ]
+        shares = self.weights.T[..., np.newaxis, np.newaxis]
         return Marginals(
-            np.concatenate(weights, axis=1),
+            np.concatenate([part.weights * w for part, w in zip(parts, shares, strict=True)], axis=1),
             np.concatenate([part.means for part in parts], axis=1),
             np.concatenate([part.scales for part in parts], axis=1),
             np.concatenate([part.dofs for part in parts], axis=1),
@@ -1016,10 +1007,8 @@ class Routed(Law):
         return Routed(index, [child.take(within[index == k]) for k, child in enumerate(self.children)])
 
     def _condition(self, Y: FloatArray, known: BoolArray) -> Law:
-        children = [
-            child.condition(Y[rows], known) for child, rows in zip(self.children, self._rows, strict=True)
-        ]
-        return Routed(self.index, children)
+        own = zip(self.children, self._rows, strict=True)
+        return Routed(self.index, [child.condition(Y[rows], known) for child, rows in own])
 
 
 def _log_sum(terms: FloatArray) -> FloatArray:
@@ -1028,9 +1017,7 @@ def _log_sum(terms: FloatArray) -> FloatArray:
     return np.asarray(top + np.log(np.exp(terms - top[:, np.newaxis]).sum(axis=1)))
 
 
-def _padding(
-    n_rows: int, n_components: int, n_targets: int
-) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
+def _padding(n_rows: int, n_components: int, n_targets: int) -> FourArrays:
     """Return weights, means, scales and dofs of components that do not count."""
     shape = (n_rows, n_components, n_targets)
     return np.zeros(shape), np.zeros(shape), np.ones(shape), np.full(shape, np.inf)

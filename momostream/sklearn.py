@@ -105,10 +105,10 @@ class MOMoGPRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
     >>> X = rng.uniform(-3, 3, size=(150, 1))
     >>> Y = np.column_stack([np.sin(X[:, 0]), np.cos(X[:, 0])]) + 0.1 * rng.normal(size=(150, 2))
     >>> model = MOMoGPRegressor(random_state=0).fit(X, Y)
-    >>> mean, std = model.predict([[0.0]], return_std=True)
-    >>> print(mean.round(1) + 0.0, std.round(1))
-    [[0. 1.]] [[0.1 0.1]]
-    >>> law = model.predict_distribution([[0.0]])
+    >>> mean, std = model.predict([[2.0]], return_std=True)
+    >>> print(mean.round(1), std.round(1))
+    [[ 0.9 -0.4]] [[0.1 0.1]]
+    >>> law = model.predict_distribution([[2.0]])
     >>> lower, upper = law.interval(0.9)
     >>> print(bool((lower < mean).all() and (mean < upper).all()))
     True

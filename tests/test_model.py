@@ -870,22 +870,21 @@ def test_independent_regions_hold_only_rows_with_their_target():
     assert_allclose(model.predict(X[:9]).mean[:, 1:], alone.predict(X[:9]).mean, atol=1e-3)
 
 
-@pytest.mark.parametrize("structure", [None, by_hand(-9.0)])
-def test_an_output_that_is_often_missing_gets_a_factor_of_its_own(structure):
-    X, Y = toy(n_outputs=3)
-    X[0, 1] = -10.0
-    if structure is not None:
-        structure = Circuit()
-        structure.add_region(0, [0, 1, 2])
-    Y[20:, 1] = np.nan
-    model = fitted(X, Y, experts=("matern32",), structure=structure)
-    (expert,) = model.members
-    assert sorted(
-        (tuple(outputs), region.n_rows) for outputs, region in zip(expert.outputs, expert.regions, strict=True)
-    ) == [
-        ((0, 2), 60),
-        ((1,), 20),
-    ]
+def test_rows_without_a_target_teach_nothing_about_it():
+    X, Y = toy()
+    far_X, far_Y = toy(40, seed=1)
+    far_X += 6.0
+    model = fitted(X, Y, experts=("matern32",))
+    before = model.predict(far_X)
+    gap = np.column_stack([far_Y[:, 0], np.full(40, np.nan)])
+    model.learn(far_X, gap)
+    at_once = fitted(np.vstack([X, far_X]), np.vstack([Y, gap]), experts=("matern32",)).predict(far_X)
+    after = model.predict(far_X)
+    assert_allclose(after.mean[:, 1], before.mean[:, 1], rtol=1e-6)
+    assert_allclose(after.std[:, 1], before.std[:, 1], rtol=1e-6)
+    for law in (after, at_once):
+        assert (law.std[:, 0] < 0.6 * before.std[:, 0]).all()
+        assert (law.std[:, 1] > 0.7 * before.std[:, 1]).all()
 
 
 @pytest.mark.parametrize("coupling", ["shared", "independent"])
@@ -956,9 +955,12 @@ def test_no_covariates():
     assert_allclose(law.std, np.tile(Y.std(axis=0), (2, 1)), rtol=0.3)
 
 
+@pytest.mark.parametrize("gaps", [False, True])
 @pytest.mark.parametrize("settings", FAMILY)
-def test_covariance_between_rows_agrees_with_the_law(settings):
+def test_covariance_between_rows_agrees_with_the_law(settings, gaps):
     X, Y = toy(n_inputs=3)
+    if gaps:
+        Y[::4, 1] = np.nan
     model = fitted(X, Y, **settings)
     T = toy(12, n_inputs=3, seed=1)[0]
     law = model.predict(T)

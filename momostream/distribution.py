@@ -16,19 +16,9 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import gammainccinv, gammaincinv, ndtr
 
-from momostream.laws import (
-    BoolArray,
-    FloatArray,
-    IntArray,
-    Law,
-    Marginals,
-    StudentT,
-    normal_scores,
-    regularise,
-    t_cdf,
-    t_log_pdf,
-    t_quantile,
-)
+from momostream.laws import Law, StudentT
+from momostream.marginals import Marginals, normal_scores
+from momostream.student import BoolArray, FloatArray, IntArray, regularise, t_cdf, t_log_pdf, t_quantile
 
 __all__ = ["CopulaDistribution", "Distribution", "MixtureDistribution"]
 
@@ -363,7 +353,7 @@ class CopulaDistribution(Distribution):
     Examples
     --------
     >>> import numpy as np
-    >>> from momostream.laws import Marginals
+    >>> from momostream.marginals import Marginals
     >>> m = Marginals(1.0, np.zeros((1, 1, 2)), [[[1.0, 2.0]]], np.inf)
     >>> d = CopulaDistribution(m, [[1.0, 0.5], [0.5, 1.0]], np.inf, targets=("a", "b"))
     >>> d.cov.round(6)

@@ -13,11 +13,12 @@ from numpy.typing import NDArray
 from momostream import inference
 from momostream.covariance import Covariance, input_spread
 from momostream.inference import Components
-from momostream.laws import Law, t_variance
+from momostream.laws import Law
 from momostream.linear import LinearExpert
 from momostream.nodes import Circuit, Node
 from momostream.regions import HeldOut, Posterior, Region, standardisation
 from momostream.structure import Plan, learn_structure
+from momostream.student import t_variance
 from momostream.tuning import TuningJob
 from momostream.warping import Warp
 from momostream.weights import Tail, stacking_weights

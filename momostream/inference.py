@@ -12,7 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import logsumexp
 
-from momostream.laws import Law, Marginals, Mixture, Product, Routed, StudentT
+from momostream.laws import Law, Mixture, Product, Routed, StudentT
+from momostream.marginals import Marginals
 from momostream.nodes import GATE, OUTPUTS, REGION, SUM, Circuit
 from momostream.regions import Posterior, Region
 

@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import logsumexp, ndtri
 
-from momostream.laws import mvt_log_pdf, t_log_pdf, t_quantile
 from momostream.regions import nearest_correlation
+from momostream.student import mvt_log_pdf, t_log_pdf, t_quantile
 
 __all__ = ["Copula", "Tail", "posterior_log_weights", "stacking_weights"]
 

@@ -11,7 +11,9 @@ from scipy import stats
 from scipy.integrate import quad
 
 from momostream.distribution import CopulaDistribution, Distribution, MixtureDistribution
-from momostream.laws import Law, Marginals, Mixture, Product, Routed, StudentT, regularise
+from momostream.laws import Law, Mixture, Product, Routed, StudentT
+from momostream.marginals import Marginals
+from momostream.student import regularise
 
 # -----------------------------------------------------------------------------------------------------------
 # Random laws
@@ -412,7 +414,7 @@ def test_many_quantiles_of_many_rows_are_solved_in_parts(monkeypatch):
     m = random_marginals(np.random.default_rng(0), 7, 3, 2)
     q = np.random.default_rng(1).random((100, 7, 2))
     together = m.quantile(q)
-    monkeypatch.setattr("momostream.laws._CHUNK", 2000)
+    monkeypatch.setattr("momostream.marginals._CHUNK", 2000)
     assert_allclose(m.quantile(q), together, rtol=1e-11)
 
 

@@ -19,10 +19,10 @@ PACKAGE = ROOT / "momostream"
 
 # A module imports modules of strictly lower rank only.
 LAYERS = [
-    {"kernels", "warping", "presets", "nodes", "datasets", "statistics", "vocabulary"},
-    {"laws", "dense", "covariance"},
-    {"regions", "distribution"},
-    {"linear", "structure", "tuning", "weights"},
+    {"kernels", "student", "warping", "presets", "nodes", "datasets", "statistics", "vocabulary"},
+    {"marginals", "dense", "covariance"},
+    {"laws", "regions"},
+    {"distribution", "linear", "structure", "tuning", "weights"},
     {"inference", "splits", "circuits"},
     {"experts"},
     {"model"},
@@ -42,7 +42,9 @@ THIRD_PARTY = {
     "presets": set(),
     "nodes": {"numpy"},
     "warping": {"numpy", "scipy"},
-    "laws": {"numpy", "scipy"},
+    "student": {"numpy", "scipy"},
+    "marginals": {"numpy", "scipy"},
+    "laws": {"numpy"},
     "distribution": {"numpy", "scipy"},
 }
 # Up to the model there are only arrays; data sets are frames by nature.

@@ -16,10 +16,10 @@ from scipy.stats import multivariate_normal
 
 from momostream.distribution import CopulaDistribution, MixtureDistribution
 from momostream.experts import CircuitExpert, ExpertSpec, FactorBudget, LinearMember
-from momostream.laws import t_variance
 from momostream.model import EXACT_ROWS, LOCAL_ROWS, Model, Settings
 from momostream.nodes import GATE, OUTPUTS, REGION, SUM, Circuit
 from momostream.presets import PRESETS
+from momostream.student import t_variance
 from tests import naive
 from tests.test_inference import induced_trees, leaves_of
 
@@ -264,6 +264,45 @@ def test_blocks_hold_out_stretches_of_rows():
     loo, blocks = (np.exp(fitted(time, Y, stacking=stacking, **settings).log_weights) for stacking in ("loo", "blocks"))
     assert loo[0, 0] > 0.95
     assert blocks[1, 0] > 0.8
+
+
+def test_blocks_are_stretches_of_all_rows_also_of_those_without_targets(monkeypatch):
+    X, Y = toy(40)
+    Y[5:25] = np.nan
+    given = []
+    weigh = CircuitExpert.weigh_by_stacking
+
+    def spy(self, X, Y, blocks):
+        given.append(blocks)
+        return weigh(self, X, Y, blocks)
+
+    monkeypatch.setattr(CircuitExpert, "weigh_by_stacking", spy)
+    fitted(X, Y, experts=("matern32",), stacking="blocks", n_blocks=4)
+    # Rows 0 to 4 are what is left of the first two stretches of ten, 25 to 29 of the third.
+    assert_array_equal(given[0], [0] * 5 + [2] * 5 + [3] * 10)
+
+
+def test_held_out_answers_belong_to_the_rows_that_have_the_target():
+    X, Y = toy(40)
+    Y[:15, 1] = np.nan
+    model = fitted(X, Y, experts=("matern32",), coupling="independent")
+    (expert,) = model.members
+    held_out = expert.weigh_by_stacking(X, Y, None)
+    assert_array_equal(held_out.means[:, 0, 0], expert.regions[0].held_out(own_scatter=True).mean[:, 0])
+    assert np.isnan(held_out.means[:15, 0, 1]).all()
+    assert_array_equal(held_out.means[15:, 0, 1], expert.regions[1].held_out(own_scatter=True).mean[:, 0])
+
+
+@pytest.mark.parametrize("name", ["matern32", "linear"])
+def test_stacked_predictions_have_the_learnt_tails(name):
+    X, Y = toy()
+    model = fitted(X, Y, experts=(name,))
+    (member,) = model.members
+    T = toy(9, seed=1)[0]
+    answer = (member.expert if name == "linear" else member.regions[0]).predict(T)
+    assert np.abs(member.tail.factor - 1).min() > 1e-3
+    expected = answer.scale * member.tail.factor * np.sqrt(t_variance(member.tail.dof))
+    assert_allclose(model.predict(T).std, expected)
 
 
 # ---------------------------------------------------------------------------------------------------- same floats

@@ -21,6 +21,9 @@ __all__ = ["MOMoGPRegressor"]
 
 Array = NDArray[np.float64]
 
+# Squares of products of such numbers stay finite. No sensor reads more; a broken one may.
+LARGEST = 1e50
+
 
 class MOMoGPRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
     """Multi-output mixture of Gaussian processes.
@@ -247,7 +250,7 @@ class MOMoGPRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
         return Settings(**parameters, seed=int(random_state.randint(np.iinfo(np.int32).max)))
 
     def _checked(self, X: ArrayLike, y: ArrayLike, reset: bool) -> tuple[Array, Array]:
-        _refuse_infinite(X, "X")
+        _refuse_unusable(X, "X")
         rows = validate_data(
             self, X, reset=reset, dtype=np.float64, order="C", ensure_all_finite="allow-nan", ensure_min_samples=1
         )
@@ -257,7 +260,7 @@ class MOMoGPRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
         shape = getattr(y, "shape", (1,))
         if len(shape) not in (1, 2) or shape[-1] == 0:
             raise ValueError(f"y must have shape (n_samples,) or (n_samples, n_targets), not {tuple(shape)}")
-        _refuse_infinite(y, "y")
+        _refuse_unusable(y, "y")
         targets = check_array(
             y, dtype=np.float64, order="C", ensure_2d=False, ensure_all_finite="allow-nan", input_name="y"
         )
@@ -342,7 +345,7 @@ class MOMoGPRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
 
     def _rows(self, X: ArrayLike) -> Array:
         check_is_fitted(self, "model_")
-        _refuse_infinite(X, "X")
+        _refuse_unusable(X, "X")
         rows: Array = validate_data(self, X, reset=False, dtype=np.float64, order="C", ensure_all_finite="allow-nan")
         return rows
 
@@ -419,8 +422,8 @@ def _column_names(y: Any) -> tuple[str, ...] | None:
     return tuple(str(column) for column in columns)
 
 
-def _refuse_infinite(values: Any, what: str) -> None:
-    """Name the first row and column with an infinite value or a value that is no number."""
+def _refuse_unusable(values: Any, what: str) -> None:
+    """Name the first row and column with an infinite or absurdly large value or a value that is no number."""
     if not (hasattr(values, "shape") or isinstance(values, list | tuple)):
         return
     columns = _column_names(values)
@@ -433,9 +436,9 @@ def _refuse_infinite(values: Any, what: str) -> None:
     if table.dtype.kind in "OUS":
         _refuse_objects(table, what, columns)
         return
-    infinite = np.argwhere(np.isinf(table)) if table.dtype.kind == "f" else np.empty((0, 1))
-    if len(infinite):
-        raise _infinity(what, infinite[0], columns)
+    unusable = np.argwhere(np.abs(table) > LARGEST) if table.dtype.kind == "f" else np.empty((0, 1))
+    if len(unusable):
+        raise _unusable(what, float(table[tuple(unusable[0])]), unusable[0], columns)
 
 
 def _refuse_objects(table: NDArray[Any], what: str, columns: tuple[str, ...] | None) -> None:
@@ -451,13 +454,16 @@ def _refuse_objects(table: NDArray[Any], what: str, columns: tuple[str, ...] | N
                 f"{what} holds the text {text!r} at {_place(place, columns)}: could not convert string to float; "
                 "use numbers, or NaN for missing values"
             ) from None
-        if np.isinf(number):
-            raise _infinity(what, place, columns)
+        if abs(number) > LARGEST:
+            raise _unusable(what, number, place, columns)
 
 
-def _infinity(what: str, place: Any, columns: tuple[str, ...] | None) -> ValueError:
-    words = f"{what} contains infinity at {_place(place, columns)}"
-    return ValueError(f"{words}: use finite numbers, or NaN for missing values")
+def _unusable(what: str, number: float, place: Any, columns: tuple[str, ...] | None) -> ValueError:
+    words = "infinity" if np.isinf(number) else f"{number:g}, which is too large,"
+    return ValueError(
+        f"{what} contains {words} at {_place(place, columns)}: use finite numbers up to {LARGEST:g} in size, or NaN for "
+        "missing values"
+    )
 
 
 def _place(index: Any, columns: tuple[str, ...] | None) -> str:

@@ -566,6 +566,8 @@ def test_wrong_widths_in_partial_fit_and_predict():
         model.predict(X[:, :2])
     with pytest.raises(ValueError, match="X contains infinity at row 1, column 0"):
         model.predict([[0.0, 0.0, 0.0], [np.inf, 0.0, 0.0]])
+    with pytest.raises(ValueError, match="y contains -1e\\+60, which is too large, at row 2, column 1"):
+        model.partial_fit(X[:3], np.array([[0.0, 0.0], [0.0, 0.0], [0.0, -1e60]]))
     with pytest.raises(ValueError, match="0 sample"):
         model.predict(X[:0])
     with pytest.raises(ValueError, match="X holds the text 'a' at row 0, column 1"):

@@ -436,7 +436,9 @@ def _refuse_unusable(values: Any, what: str) -> None:
     if table.dtype.kind in "OUS":
         _refuse_objects(table, what, columns)
         return
-    unusable = np.argwhere(np.abs(table) > LARGEST) if table.dtype.kind == "f" else np.empty((0, 1))
+    # As float64: the bound does not fit into smaller floats.
+    large = np.abs(table) > np.float64(LARGEST) if table.dtype.kind == "f" else np.zeros(table.shape, dtype=bool)
+    unusable = np.argwhere(large)
     if len(unusable):
         raise _unusable(what, float(table[tuple(unusable[0])]), unusable[0], columns)
 
@@ -461,8 +463,8 @@ def _refuse_objects(table: NDArray[Any], what: str, columns: tuple[str, ...] | N
 def _unusable(what: str, number: float, place: Any, columns: tuple[str, ...] | None) -> ValueError:
     words = "infinity" if np.isinf(number) else f"{number:g}, which is too large,"
     return ValueError(
-        f"{what} contains {words} at {_place(place, columns)}: use finite numbers up to {LARGEST:g} in size, or NaN for "
-        "missing values"
+        f"{what} contains {words} at {_place(place, columns)}: "
+        f"use finite numbers up to {LARGEST:g} in size, or NaN for missing values"
     )
 
 

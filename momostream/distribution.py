@@ -221,6 +221,14 @@ class Distribution(ABC):
     def _take(self, rows: IntArray) -> Self: ...
 
     def _values(self, Y: npt.ArrayLike) -> FloatArray:
+        columns = getattr(Y, "columns", None)
+        if columns is not None and self.targets is not None:
+            # A frame is read by name, whatever the order of its columns.
+            positions = {column: place for place, column in enumerate(columns)}
+            unknown = [name for name in positions if name not in self.targets]
+            if unknown or len(positions) != self.n_targets:
+                raise ValueError(f"expected the columns {self.targets}, got {tuple(columns)}")
+            Y = np.asarray(Y, dtype=np.float64)[:, [positions[name] for name in self.targets]]
         Y = np.asarray(Y, dtype=np.float64)
         if Y.shape != (self.n_rows, self.n_targets):
             raise ValueError(f"expected values of shape {(self.n_rows, self.n_targets)}, got {Y.shape}")

@@ -30,6 +30,12 @@ Rows = NDArray[np.intp]
 
 logger = logging.getLogger(__name__)
 
+_NO_ROWS = np.empty(0, dtype=np.intp)
+
+# Relative to the deviation of an output over all rows: the least scale of a region's targets, and of its predictions.
+# What stands still or is saturated in one cell moves again in the next.
+LEAST_SCALE, LEAST_PREDICTED = 1e-3, 1e-4
+
 # Rows appended between two looks at whether a region must be split.
 APPEND_BLOCK = 64
 
@@ -109,11 +115,13 @@ class CircuitExpert:
     circuit, regions
         The table of nodes and what the region nodes point to.
     rows, outputs
-        Of each region: positions of its rows among those given to `grow`, and of its outputs.
+        Of each region: positions of its rows among those given to `grow` (none for one made later), and of its outputs.
     warp
         View of the covariates, None for the identity. Gates cut in this view.
     tail
         Learnt tails for stacking, None where the law is exact.
+    given
+        Whether the structure was given by hand; its regions are then never split.
     base
         The linear expert whose residuals are the targets of this one, None if they are the targets themselves.
     """
@@ -138,6 +146,7 @@ class CircuitExpert:
         self.warp: Warp | None = None
         self.tail: Tail | None = None
         self.base: LinearExpert | None = None
+        self.given = False
 
     def view(self, X: Array) -> Array:
         """The covariates as this expert sees them."""
@@ -181,6 +190,9 @@ class CircuitExpert:
         view, P = self.view(X), Y.shape[1]
         centre = self.covariance.prior(input_spread(view)).centre
         self._standard = standardisation(Y)
+        varies = np.nanmax(Y, axis=0, initial=-np.inf) > np.nanmin(Y, axis=0, initial=np.inf)
+        self._floor = np.where(varies, LEAST_PREDICTED, 1.0) * self._standard[1]
+        self.given = structure is not None
         self._starts = (root_thetas if len(root_thetas) == P else root_thetas * P) or [centre] * P
 
         if structure is not None:
@@ -244,25 +256,28 @@ class CircuitExpert:
         """Offset and scale of a region with targets ``Y``; an output that it never saw gets those of all rows."""
         unseen = np.isnan(Y).all(axis=0)
         offset, scale = standardisation(Y)
-        return np.where(unseen, self._standard[0][outputs], offset), np.where(unseen, self._standard[1][outputs], scale)
+        least = LEAST_SCALE * self._standard[1][outputs]
+        scale = np.where(unseen, self._standard[1][outputs], np.maximum(scale, least))
+        return np.where(unseen, self._standard[0][outputs], offset), scale
+
+    def _region(self, theta: Array, X: Array, Y: Array, outputs: Rows) -> Region:
+        offset, scale = self._standard_of(Y, outputs)
+        return Region(
+            self.covariance,
+            theta,
+            X,
+            Y,
+            discount=self.discount,
+            gaussian=self.gaussian,
+            offset=offset,
+            scale=scale,
+            floor=self._floor[outputs],
+        )
 
     def _add_region(self, view: Array, Y: Array, rows: Rows, outputs: Rows) -> int:
         """New region for these rows and outputs; rows without any of these outputs are left out."""
         rows = rows[_with_targets(Y[np.ix_(rows, outputs)])]
-        targets = Y[np.ix_(rows, outputs)]
-        offset, scale = self._standard_of(targets, outputs)
-        self.regions.append(
-            Region(
-                self.covariance,
-                self._starts[outputs[0]],
-                view[rows],
-                targets,
-                discount=self.discount,
-                gaussian=self.gaussian,
-                offset=offset,
-                scale=scale,
-            )
-        )
+        self.regions.append(self._region(self._starts[outputs[0]], view[rows], Y[np.ix_(rows, outputs)], outputs))
         self.rows.append(rows)
         self.outputs.append(outputs)
         return len(self.regions) - 1
@@ -335,6 +350,10 @@ class CircuitExpert:
 
     # ------------------------------------------------------------------ predicting
 
+    def evidence(self, number: int) -> float:
+        """Log evidence of a region."""
+        return self.budget.touch(self.regions[number]).log_evidence()
+
     def components(self, X: Array) -> Components:
         """Marginal components and correlations of new rows."""
         ask = self._asker(X)
@@ -366,7 +385,11 @@ class CircuitExpert:
         base = None if self.base is None else self.base.predict(X).mean
 
         def ask(number: int, rows: Rows) -> Posterior:
-            answer = self.budget.touch(self.regions[number]).predict(view[rows])
+            region = self.budget.touch(self.regions[number])
+            answer = region.predict(view[rows])
+            if not region.n_rows:
+                # The prior alone has no variance: it counts as one row.
+                answer = replace(answer, dof=answer.dof + 1.0)
             if base is None:
                 return answer
             return replace(answer, mean=answer.mean + base[np.ix_(rows, self.outputs[number])])
@@ -389,7 +412,7 @@ class CircuitExpert:
                 for x, y in zip(view[part][rows], targets, strict=True):
                     if not np.isnan(y).all():
                         region.append(x, y)
-                if self.plan.n_cells > 1 and region.n_rows > self.plan.max_points:
+                if not self.given and self.plan.n_cells > 1 and region.n_rows > self.plan.max_points:
                     self._split(number, rng)
 
     def _split(self, number: int, rng: np.random.Generator) -> None:
@@ -397,29 +420,19 @@ class CircuitExpert:
         circuit, node = self.circuit, self.circuit[number]
         old, root = self.regions[node.region], circuit.root
         depth = self.plan.mixture_depth if number == root or self.plan.mixture_depth is None else 0
-        plan = Plan(**{**vars(self.plan), "mixture_depth": depth, "single_outputs": False})
-        free = [node.region]
+        plan = replace(self.plan, mixture_depth=depth, single_outputs=False)
+        reused = [node.region]
 
         def make_region(rows: Rows, columns: Rows) -> int:
-            targets = old.Y[np.ix_(rows, columns)]
-            offset, scale = self._standard_of(targets, node.outputs[columns])
-            child = Region(
-                self.covariance,
-                old.theta,
-                old.X[rows],
-                targets,
-                discount=self.discount,
-                gaussian=self.gaussian,
-                offset=offset,
-                scale=scale,
-            )
-            if free:
-                number = free.pop()
-                self.regions[number], self.outputs[number] = child, node.outputs[columns]
-                return number
+            outputs = node.outputs[columns]
+            child = self._region(old.theta, old.X[rows], old.Y[np.ix_(rows, columns)], outputs)
+            if reused:
+                place = reused.pop()
+                self.regions[place], self.rows[place], self.outputs[place] = child, _NO_ROWS, outputs
+                return place
             self.regions.append(child)
-            self.rows.append(np.empty(0, dtype=np.intp))
-            self.outputs.append(node.outputs[columns])
+            self.rows.append(_NO_ROWS)
+            self.outputs.append(outputs)
             return len(self.regions) - 1
 
         relevance = self._relevance([old.theta])

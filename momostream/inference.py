@@ -15,7 +15,7 @@ from scipy.special import logsumexp
 from momostream.laws import Law, Mixture, Product, Routed, StudentT
 from momostream.marginals import Marginals
 from momostream.nodes import GATE, OUTPUTS, REGION, SUM, Circuit
-from momostream.regions import Posterior, Region
+from momostream.regions import Posterior
 
 __all__ = ["Components", "assign_rows", "components", "covariance_between_rows", "law", "log_evidence"]
 
@@ -67,7 +67,7 @@ class Components:
             np.concatenate([child.means for child in children], axis=1),
             np.concatenate([child.scales for child in children], axis=1),
             np.concatenate([child.dofs for child in children], axis=1),
-            np.einsum("k,knij->nij", scalar, np.stack([child.correlation for child in children])),
+            np.asarray(sum(w * child.correlation for w, child in zip(scalar, children, strict=True))),
         )
 
     def write(self, rows: Rows, outputs: Rows, part: Components) -> None:
@@ -154,16 +154,17 @@ def student(posterior: Posterior) -> StudentT:
     return StudentT(posterior.mean, size[:, :, None] * size[:, None, :] * posterior.S, dof)
 
 
-def log_evidence(circuit: Circuit, regions: list[Region], set_weights: bool = False) -> float:
+def log_evidence(circuit: Circuit, evidence: Callable[[int], float], set_weights: bool = False) -> float:
     """Log evidence of the circuit; with ``set_weights`` every sum gets its exact posterior weights.
 
-    A sum's posterior weights are its prior weights (uniform) times its children's evidence, renormalised.
+    ``evidence`` tells that of a region by its number. A sum's posterior weights are its children's evidence under a
+    uniform prior, renormalised.
     """
 
     def up(number: int) -> float:
         node = circuit[number]
         if node.kind == REGION:
-            return regions[node.region].log_evidence()
+            return evidence(node.region)
         below = np.array([up(child) for child in node.children])
         if node.kind != SUM:
             return float(below.sum())

@@ -10,7 +10,7 @@ import math
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import multigammaln
+from scipy.special import gammaln
 
 from momostream.covariance import input_spread
 from momostream.regions import NU0, SCALE0, SHRINKAGE, HeldOut, Posterior, nearest_correlation, standardisation
@@ -112,9 +112,9 @@ class LinearExpert:
         # Residuals of nothing but round-off can seem to correlate by more than 1.
         return trust * np.clip(moments / size / size[:, None], -1.0, 1.0)
 
-    def _widest(self) -> int:
-        """The output with fewest targets: its spread serves for all."""
-        return int(np.argmin(np.diag(self.pairs)))
+    def _best_seen(self) -> int:
+        """The output with most targets."""
+        return int(np.argmax(np.diag(self.pairs)))
 
     def log_evidence(self, ridge: float | None = None) -> float:
         """Log density of the targets with the weights and output scales integrated out, one output at a time."""
@@ -127,8 +127,8 @@ class LinearExpert:
         nu, scatter = NU0, NU0 * SCALE0
         each = (
             -0.5 * counts * math.log(math.pi)
-            + np.array([float(multigammaln(0.5 * (nu + n), 1)) for n in counts])
-            - float(multigammaln(0.5 * nu, 1))
+            + gammaln(0.5 * (nu + counts))
+            - gammaln(0.5 * nu)
             + 0.5 * nu * math.log(scatter)
             - 0.5 * (nu + counts) * np.log(scatter + quadratic)
             - 0.5 * log_det
@@ -140,8 +140,11 @@ class LinearExpert:
         """Predictive law of new rows ``X``, shape ``(n_rows, n_inputs)``."""
         B, inverse, S, dof = self._solve()
         Phi = self._features(X)
-        spread = 1.0 + np.einsum("ij,jk,ik->i", Phi, inverse[self._widest()], Phi)
-        return Posterior(Phi @ B * self.scale + self.offset, spread, S * np.outer(self.scale, self.scale), dof)
+        spread = 1.0 + np.einsum("ij,jk,ik->i", Phi, inverse[self._best_seen()], Phi)
+        extra = None
+        if self.n_whole < self.n_rows:
+            extra = 1.0 + np.einsum("ij,pjk,ik->ip", Phi, inverse, Phi) - spread[:, None]
+        return Posterior(Phi @ B * self.scale + self.offset, spread, S * np.outer(self.scale, self.scale), dof, extra)
 
     def held_out(
         self, X: Array, Y: Array, blocks: NDArray[np.intp] | None = None, *, own_scatter: bool = False
@@ -182,7 +185,7 @@ class LinearExpert:
     def posterior_covariance(self, X: Array) -> Array:
         """Covariance between rows for an output of unit scale, noise included, shape ``(len(X), len(X))``."""
         inverse, Phi = self._solve()[1], self._features(X)
-        return Phi @ inverse[self._widest()] @ Phi.T + np.eye(len(X))
+        return Phi @ inverse[self._best_seen()] @ Phi.T + np.eye(len(X))
 
     def correlation(self) -> Array:
         """Correlation of the outputs, shape ``(n_targets, n_targets)``."""

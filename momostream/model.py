@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -24,7 +24,7 @@ from momostream.linear import LinearExpert
 from momostream.nodes import Circuit
 from momostream.structure import Plan
 from momostream.tuning import TuningJob
-from momostream.weights import Copula, posterior_log_weights, stacking_weights
+from momostream.weights import LEAST_WEIGHT, Copula, posterior_log_weights, stacking_weights
 
 __all__ = ["Model", "Settings"]
 
@@ -205,6 +205,7 @@ class Model:
         kept = np.flatnonzero(~np.isnan(Y).all(axis=1))
         if not len(kept):
             raise ValueError("no row has a target: every value of Y is missing")
+        self._refuse_gaps(Y[kept])
         X, Y, blocks = X[kept], Y[kept], None if blocks is None else blocks[kept]
         self.input_means = _column_means(X)
         X = self._complete(X)
@@ -213,6 +214,16 @@ class Model:
         self.members = self._build_members(X, Y, blocks)
         self._weigh(X, Y, blocks)
         return self
+
+    def _refuse_gaps(self, Y: Array) -> None:
+        """The evidence of coupled outputs has no closed form where some of them are missing."""
+        settings = self.settings
+        if settings.weights == "posterior" and settings.coupling == "shared" and np.isnan(Y).any():
+            row = int(np.flatnonzero(np.isnan(Y).any(axis=1))[0])
+            raise ValueError(
+                "weights='posterior' with coupling='shared' needs complete targets, but one is missing in row "
+                f"{row} of those that have any: use coupling='independent' or weights='stacking'"
+            )
 
     def _build_members(self, X: Array, Y: Array, blocks: Rows | None) -> list[CircuitExpert | LinearMember]:
         """Fit all experts; the tuning of all their regions is one pool of jobs."""
@@ -260,7 +271,7 @@ class Model:
         self.log_weights = np.full(n_members, -np.log(n_members))
         if settings.weights == "posterior":
             circuits = [member for member in self.members if isinstance(member, CircuitExpert)]
-            evidence = [log_evidence(member.circuit, member.regions, set_weights=True) for member in circuits]
+            evidence = [log_evidence(member.circuit, member.evidence, set_weights=True) for member in circuits]
             self.log_weights = posterior_log_weights(np.array(evidence))
         elif settings.weights == "stacking":
             progress = _progress(self.members, settings.verbose, "held-out densities")
@@ -281,7 +292,7 @@ class Model:
 
     # ------------------------------------------------------------------ predicting
 
-    def predict(self, X: Array, targets: Iterable[str] | None = None) -> Distribution:
+    def predict(self, X: Array, targets: Iterable[Hashable] | None = None) -> Distribution:
         """The predictive law of new rows ``X``, shape ``(n_rows, n_inputs)``; NaN is a missing input."""
         X, names = self._complete(X), None if targets is None else tuple(targets)
         if self.copula is None:
@@ -312,6 +323,7 @@ class Model:
         X, Y = self._complete(X[kept]), Y[kept]
         if not len(X):
             return
+        self._refuse_gaps(Y)
         if self.settings.weights == "stacking":
             self._reweigh(X, Y)
         # Residual circuits first: their targets are what the linear expert leaves before it learns.
@@ -339,7 +351,8 @@ class Model:
         seen = ~np.isnan(share[0])
         before = min(self.n_rows, WEIGHT_MEMORY)
         total = before * np.exp(self.log_weights) + np.nansum(share, axis=1)
-        self.log_weights = np.log(total / (before + seen.sum(axis=0)))
+        weights = np.maximum(total / (before + seen.sum(axis=0)), LEAST_WEIGHT)
+        self.log_weights = np.log(weights / weights.sum(axis=0))
 
     # ------------------------------------------------------------------ looking
 

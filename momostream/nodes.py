@@ -85,8 +85,9 @@ class Circuit:
         """Add a mixture of children over the same outputs, uniform unless ``weights`` are given."""
         outputs = self._common_outputs(children, "a sum")
         given = np.full(len(children), 1.0) if weights is None else np.asarray(weights, dtype=float)
-        if given.shape[0] != len(children) or not np.all(given > 0):
-            raise ValueError("a sum needs one positive weight per child")
+        fits = given.shape in {(len(children),), (len(children), len(outputs))}
+        if not (fits and np.isfinite(given).all() and np.all(given > 0)):
+            raise ValueError("a sum needs one positive weight per child, or one per child and output")
         log_weights = np.log(given / given.sum(axis=0))
         return self._add(Node(SUM, outputs, tuple(children), log_weights))
 
@@ -96,7 +97,7 @@ class Circuit:
         # Written so that NaN fails the test.
         if len(children) != len(edges) + 1 or not (np.isfinite(edges).all() and np.all(np.diff(edges) > 0)):
             raise ValueError("a gate needs finite, ascending cuts and one child more than cuts")
-        if column < 0:
+        if column != int(column) or column < 0:
             raise ValueError(f"a gate needs the position of a covariate, not {column}")
         return self._add(Node(GATE, outputs, tuple(children), column=int(column), cuts=edges))
 

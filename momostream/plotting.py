@@ -335,6 +335,9 @@ def _relevance(expert: CircuitExpert) -> Array:
     """Spread over lengthscale of each region and covariate, in the view of the expert; 0 where nothing varies."""
     found = []
     for region in expert.regions:
+        if not region.n_rows:
+            found.append(np.zeros(region.X.shape[1]))
+            continue
         varies = (region.X != region.X[:1]).any(axis=0)
         found.append(np.where(varies, region.X.std(axis=0) * region.covariance.inverse_lengths(region.theta), 0.0))
     return np.array(found)

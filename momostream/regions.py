@@ -35,8 +35,8 @@ NU0, SCALE0 = 2.0, 0.3
 # costs tens of nats, not thousands.
 SHRINKAGE = 1e-5
 
-# A target that does not vary gets this fraction of its size as scale: any positive number would do.
-CONSTANT_SCALE = 1e-6
+# A target that does not vary gets this fraction of its size as scale: it may move one day.
+CONSTANT_SCALE = 1e-3
 
 # Elements of the largest scratch matrix of a many-row prediction (128 MB).
 CHUNK = 1 << 24
@@ -115,6 +115,9 @@ class Region:
         leaves). Otherwise they are integrated out.
     offset, scale
         Standardisation of the targets, shape ``(n_targets,)``; by default mean and deviation of the rows.
+    floor
+        Least scale of a prediction of each output, in its units, shape ``(n_targets,)``: a sensor that stood still or
+        was saturated in all rows of the region is not believed to do so for ever. None sets no floor.
 
     Examples
     --------
@@ -136,7 +139,9 @@ class Region:
         gaussian: bool = False,
         offset: Array | None = None,
         scale: Array | None = None,
+        floor: Array | None = None,
     ) -> None:
+        self.floor = np.zeros(Y.shape[1]) if floor is None else floor
         self.covariance, self.discount, self.gaussian = covariance, discount, gaussian
         self.n_rows = len(X)
         # Copies: rows are moved in place when the oldest is dropped.
@@ -146,6 +151,7 @@ class Region:
         self._factor: _Factor | None = None
         self._moments: tuple[Array, float] | None = None
         self._gaps: dict[int, tuple[Rows, Array]] | None = None
+        self._stale = False
         self.condition(theta, offset, scale)
 
     # ------------------------------------------------------------------ the truth
@@ -163,6 +169,7 @@ class Region:
     @property
     def R(self) -> Array:
         """Standardised targets, missing ones filled by their conditional mean, shape ``(n_rows, n_targets)``."""
+        self._cache()
         return self._targets[: self.n_rows]
 
     @property
@@ -188,10 +195,9 @@ class Region:
         # How many rows are factorised in one blocked call; later ones are appended. Part of the truth, because the
         # two ways differ in the last bits and a rebuild must repeat them.
         self.n_blocked = self.n_rows
-        np.divide(self.Y - self.offset, self.scale, out=self.R)
+        standardised = (self.Y - self.offset) / self.scale
+        self._targets[: self.n_rows] = np.where(np.isnan(standardised), 0.0, standardised)
         self.evict()
-        if np.isnan(self.R).any():
-            self._fill_missing()
 
     def _fill_missing(self) -> None:
         """Set missing targets to their conditional mean given the observed ones of the same output.
@@ -199,16 +205,15 @@ class Region:
         With the filled values, ``K^-1 R`` vanishes there, so means and quadratic forms are those of the observed
         rows alone.
         """
-        missing = np.isnan(self.R)
-        self.R[missing] = 0.0
-        if self.n_rows == 0:
-            return
-        inverse = dense.inverse(self._cache().L, self.n_rows)
-        for p in np.flatnonzero(missing.any(axis=0)):
-            gap = missing[:, p]
-            pull = inverse[np.ix_(gap, ~gap)] @ self.R[~gap, p]
-            self.R[gap, p] = -np.linalg.solve(inverse[np.ix_(gap, gap)], pull)
-        self.evict()
+        factor, n = self._factor, self.n_rows
+        assert factor is not None
+        R = self._targets[:n]
+        for p, (gap, within) in self._gap_factors().items():
+            R[gap, p] = 0.0
+            whitened = dense.solve_many(factor.L, n, np.ascontiguousarray(R[:, p : p + 1]))
+            pull = dense.solve_many_transposed(factor.L, n, whitened)[gap, 0]
+            R[gap, p] = -within @ pull
+        factor.Z[:n] = dense.solve_many(factor.L, n, np.ascontiguousarray(R))
 
     # ------------------------------------------------------------------ the cache
 
@@ -226,11 +231,24 @@ class Region:
     def nbytes(self) -> int:
         """Bytes held by the cache."""
         factor = self._factor
-        return 0 if factor is None else factor.S.nbytes + factor.Z.nbytes + factor.L.nbytes + factor.v.nbytes
+        if factor is None:
+            return 0
+        gaps = sum(within.nbytes for _, within in (self._gaps or {}).values())
+        return factor.S.nbytes + factor.Z.nbytes + factor.L.nbytes + factor.v.nbytes + gaps
 
     def _cache(self) -> _Factor:
+        """The factor, with missing targets filled from all rows that are there now."""
+        factor = self._built()
+        if self._stale:
+            self._stale = False
+            self._fill_missing()
+        return factor
+
+    def _built(self) -> _Factor:
+        """The factor, with missing targets filled as they were last."""
         if self._factor is None:
             self._factor = self._rebuild()
+            self._stale = bool(np.isnan(self.Y).any())
         return self._factor
 
     def _rebuild(self) -> _Factor:
@@ -244,7 +262,7 @@ class Region:
             K = np.empty((blocked, blocked))
             kernels.gram(covariance.code, linear, noise, S[:blocked], K)
             L = dense.factorise(K)
-            Z[:blocked] = dense.solve_many(L, blocked, np.ascontiguousarray(self.R[:blocked]))
+            Z[:blocked] = dense.solve_many(L, blocked, np.ascontiguousarray(self._targets[:blocked]))
         else:
             L = np.empty(0)
         factor = _Factor(S, Z, L, np.empty(n))
@@ -256,7 +274,7 @@ class Region:
                 noise,
                 blocked,
                 n,
-                self.R,
+                self._targets[:n],
                 factor.v,
                 np.empty(self.n_targets),
                 factor.S,
@@ -295,6 +313,7 @@ class Region:
         self._X[n], self._Y[n], self._targets[n] = x, y, r
         self.n_rows = n + 1
         self._forget()
+        self._stale = self._stale or bool(np.isnan(self._Y[: n + 1]).any())
 
     def drop_oldest(self) -> None:
         """Forget the oldest row by a stable update of the factor, O(n_rows^2)."""
@@ -306,10 +325,11 @@ class Region:
             array[: n - 1] = array[1:n]
         self.n_rows, self.n_blocked = n - 1, max(self.n_blocked - 1, 0)
         self._forget()
+        self._stale = self._stale or bool(np.isnan(self.Y).any())
 
     def _room_for_one(self) -> _Factor:
         """Grow rows and cache by half when they are full."""
-        n, factor = self.n_rows, self._cache()
+        n, factor = self.n_rows, self._built()
         capacity = n + 1 if n < len(self._X) else n + n // 2 + 16
         if n >= len(self._X):
             self._X, self._Y, self._targets = (_grown(array, capacity) for array in (self._X, self._Y, self._targets))
@@ -338,8 +358,10 @@ class Region:
         mass = age @ observed
         scatter = age @ (Z * Z)
         variance = (NU0 * SCALE0 + scatter) / (NU0 + mass)
+        # No row has less spread than the noise.
+        least = (self.floor / self.scale) ** 2 / self.covariance.noise(self.theta)
         if self.gaussian:
-            return np.diag(variance), math.inf
+            return np.diag(np.maximum(variance, least)), math.inf
         if observed.all():
             S = (NU0 * SCALE0 * np.eye(self.n_targets) + (Z * age[:, None]).T @ Z) / (NU0 + mass)
         else:
@@ -351,7 +373,8 @@ class Region:
         diagonal = np.diag(S).copy()
         S = (1.0 - SHRINKAGE) * S
         S[np.diag_indices(self.n_targets)] = diagonal
-        return S, NU0 + float(mass.mean())
+        raised = np.sqrt(np.maximum(least / diagonal, 1.0))
+        return S * np.outer(raised, raised), NU0 + float(mass.mean())
 
     def predict(self, X: Array) -> Posterior:
         """Predictive law of new rows ``X``, shape ``(n_rows, n_inputs)``."""
@@ -378,13 +401,14 @@ class Region:
     def _gap_factors(self) -> dict[int, tuple[Rows, Array]]:
         """For each output with missing targets: their rows g and ``A_gg^-1``, where ``A = (K + noise I)^-1``."""
         if self._gaps is None:
-            missing = ~self.observed
-            outputs = np.flatnonzero(missing.any(axis=0))
-            inverse = dense.inverse(self._cache().L, self.n_rows) if len(outputs) else np.empty((0, 0))
+            missing, L, n = ~self.observed, self._built().L, self.n_rows
             self._gaps = {}
-            for p in outputs:
+            for p in np.flatnonzero(missing.any(axis=0)):
                 gap = np.flatnonzero(missing[:, p])
-                self._gaps[int(p)] = gap, np.asarray(np.linalg.inv(inverse[np.ix_(gap, gap)]), dtype=np.float64)
+                columns = np.zeros((n, len(gap)))
+                columns[gap, np.arange(len(gap))] = 1.0
+                half = dense.solve_many(L, n, columns)
+                self._gaps[int(p)] = gap, np.asarray(np.linalg.inv(half.T @ half), dtype=np.float64)
         return self._gaps
 
     def posterior_covariance(self, X: Array) -> Array:
@@ -457,13 +481,12 @@ class Region:
         return HeldOut(mean, np.sqrt(spreads * variance) * self.scale, dof)
 
     def log_evidence(self) -> float:
-        """Log density of the targets given the rows and hyper-parameters (meaningful for ``discount=1``)."""
+        """Log density of the targets given the rows and hyper-parameters: for ``discount=1`` and no missing targets."""
         n, P = self.n_rows, self.n_targets
         factor, observed = self._cache(), self.observed
         if n == 0:
             return 0.0
         pivots = factor.L[np.cumsum(np.arange(1, n + 1)) - 1]
-        # A missing target counts with its conditional density at the fill, which does not depend on the data.
         log_det, counts = float(np.log(pivots).sum()), observed.sum(axis=0)
         units = float(counts @ np.log(self.scale))
         Z = factor.Z[:n]
@@ -492,7 +515,8 @@ def standardisation(Y: Array) -> tuple[Array, Array]:
     size = np.abs(offset)
     # Round-off of a large constant is not variation.
     constant = scale <= 1e-13 * size
-    scale[constant] = np.where(size > 0, size * CONSTANT_SCALE, 1.0)[constant]
+    scale[constant] = CONSTANT_SCALE * np.where(size > 0, size, 1.0)[constant]
+    scale[count == 0] = 1.0
     return offset, scale
 
 

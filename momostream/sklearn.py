@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
+from datetime import date, timedelta
 from typing import Any, Self
 
 import numpy as np
@@ -239,6 +241,9 @@ class MOMoGPRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
         n_targets = self.model_.n_outputs
         if targets.shape[1] != n_targets:
             raise ValueError(f"y has {targets.shape[1]} columns, but the model was fitted with {n_targets}")
+        names = _column_names(y)
+        if None not in (names, self.target_names_) and names != self.target_names_:
+            raise ValueError(f"y has the columns {names}, but the model was fitted with {self.target_names_}")
         self.model_.learn(rows, targets)
         return self
 
@@ -370,25 +375,25 @@ class MOMoGPRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
         return self.model_.describe(self._input_names(), self._target_names())
 
     def lengthscales(self) -> pd.DataFrame:
-        """Lengthscales as a table: one row per expert, region and group of targets, one column per covariate.
+        """Lengthscales as a table: one column per covariate; expert, region, targets, rows and noise are the index.
 
         Those of warped experts are in units of normal scores, the others in the units of the covariates.
         """
         check_is_fitted(self, "model_")
-        records = []
-        names = self._target_names()
+        labels, lengths, names = [], [], self._target_names()
         for member in self.model_.members:
             if not isinstance(member, CircuitExpert):
                 continue
             for number, (region, outputs) in enumerate(zip(member.regions, member.outputs, strict=True)):
-                record: dict[str, Any] = {"expert": member.name, "region": number}
-                record["targets"] = ", ".join(names[p] for p in outputs)
-                record["rows"], record["noise"] = region.n_rows, region.covariance.noise(region.theta)
-                lengths = region.covariance.lengthscales(region.theta)
-                record |= dict(zip(self._input_names(), lengths, strict=True))
-                records.append(record)
-        columns = ["expert", "region", "targets"]
-        return pd.DataFrame.from_records(records).set_index(columns) if records else pd.DataFrame(columns=columns)
+                targets = ", ".join(names[p] for p in outputs)
+                noise = region.covariance.noise(region.theta)
+                labels.append((member.name, number, targets, region.n_rows, noise))
+                lengths.append(region.covariance.lengthscales(region.theta))
+        # In the index, so that a covariate of the same name is no trouble.
+        levels = ["expert", "region", "targets", "rows", "noise"]
+        index = pd.MultiIndex.from_arrays(list(zip(*labels, strict=True)) or [[]] * len(levels), names=levels)
+        table = np.reshape(lengths, (len(labels), self.n_features_in_))
+        return pd.DataFrame(table, index=index, columns=self._input_names())
 
     def _input_names(self) -> list[str]:
         names = getattr(self, "feature_names_in_", None)
@@ -413,13 +418,13 @@ def _plain(y: Any) -> Any:
     return y.to_numpy() if hasattr(y, "to_numpy") else y
 
 
-def _column_names(y: Any) -> tuple[str, ...] | None:
+def _column_names(y: Any) -> tuple[Hashable, ...] | None:
     columns = getattr(y, "columns", None)
     if columns is None:
         # A polars series without a name is called "".
         name = getattr(y, "name", None)
         return None if name is None or name == "" else (str(name),)
-    return tuple(str(column) for column in columns)
+    return tuple(columns)
 
 
 def _refuse_unusable(values: Any, what: str) -> None:
@@ -431,6 +436,8 @@ def _refuse_unusable(values: Any, what: str) -> None:
         table = np.asarray(_plain(values))
     except ValueError:
         return  # ragged: scikit-learn's own words are clear
+    if table.dtype.kind in "mM":
+        raise TypeError(f"{what} holds dates or durations, first at {_place((0,) * table.ndim, columns)}: use numbers")
     if table.dtype.kind not in "OfiubUS" or table.ndim not in (1, 2):
         return
     if table.dtype.kind in "OUS":
@@ -443,9 +450,11 @@ def _refuse_unusable(values: Any, what: str) -> None:
         raise _unusable(what, float(table[tuple(unusable[0])]), unusable[0], columns)
 
 
-def _refuse_objects(table: NDArray[Any], what: str, columns: tuple[str, ...] | None) -> None:
+def _refuse_objects(table: NDArray[Any], what: str, columns: tuple[Hashable, ...] | None) -> None:
     """Look at columns of mixed kinds value by value."""
     for place, value in np.ndenumerate(table):
+        if isinstance(value, date | timedelta | np.datetime64 | np.timedelta64) or value is pd.NaT:
+            raise TypeError(f"{what} holds the date or duration {value} at {_place(place, columns)}: use numbers")
         if not isinstance(value, str | bytes | float):
             continue
         try:
@@ -460,7 +469,7 @@ def _refuse_objects(table: NDArray[Any], what: str, columns: tuple[str, ...] | N
             raise _unusable(what, number, place, columns)
 
 
-def _unusable(what: str, number: float, place: Any, columns: tuple[str, ...] | None) -> ValueError:
+def _unusable(what: str, number: float, place: Any, columns: tuple[Hashable, ...] | None) -> ValueError:
     words = "infinity" if np.isinf(number) else f"{number:g}, which is too large,"
     return ValueError(
         f"{what} contains {words} at {_place(place, columns)}: "
@@ -468,7 +477,7 @@ def _unusable(what: str, number: float, place: Any, columns: tuple[str, ...] | N
     )
 
 
-def _place(index: Any, columns: tuple[str, ...] | None) -> str:
+def _place(index: Any, columns: tuple[Hashable, ...] | None) -> str:
     row = f"row {int(index[0])}"
     if len(index) == 1:
         return row

@@ -19,6 +19,8 @@ Array = NDArray[np.float64]
 LEAST_WEIGHT = 1e-4
 
 TAIL_DOFS = (2.5, 3.0, 4.0, 5.0, 7.0, 10.0, 15.0, 25.0, 50.0, np.inf)
+# Held-out residuals never make a scale smaller than by this factor.
+LEAST_FACTOR = 0.05
 COPULA_DOFS = (3.0, 4.0, 6.0, 10.0, 20.0, 50.0, np.inf)
 COPULA_BLENDS = (0.0, 0.25, 0.5, 0.75, 1.0)
 COPULA_STRENGTHS = (0.25, 0.5, 0.75, 0.9, 1.0)
@@ -107,6 +109,9 @@ def _best_tail(z: Array) -> tuple[float, float]:
         return 5.0, 1.0
     best, best_score = (5.0, 1.0), -np.inf
     square = z * z
+    if np.median(square) < LEAST_FACTOR**2:
+        # A target that stood still says nothing about what it does when it moves.
+        return TAIL_DOFS[0], LEAST_FACTOR
     variance = max(float(np.median(square)) / 0.455, 1e-12)
     for dof in reversed(TAIL_DOFS):
         # Maximum likelihood of the scale: iteratively reweighted mean square.
@@ -119,7 +124,7 @@ def _best_tail(z: Array) -> tuple[float, float]:
                 break
         score = float(t_log_pdf(z / np.sqrt(variance), dof).mean()) - 0.5 * np.log(variance)
         if score > best_score:
-            best, best_score = (dof, float(np.sqrt(variance))), score
+            best, best_score = (dof, max(float(np.sqrt(variance)), LEAST_FACTOR)), score
     return best
 
 

@@ -188,7 +188,7 @@ def test_lengthscales_show_spread_over_lengthscale(gated):
     region = gated.model_.members[0].regions[0]
     assert_allclose(shown[0], region.X.std(axis=0) / table[INPUTS].to_numpy()[0])
     assert words(ax.get_xticklabels()) == INPUTS
-    assert words(ax.get_yticklabels()) == [f"{expert}, region {number}" for expert, number, _ in table.index]
+    assert words(ax.get_yticklabels()) == [f"{expert}, region {number}" for expert, number, *_ in table.index]
     assert [text.get_text() for text in ax.texts] == [f"{value:.2g}" for value in shown.ravel()]
     assert bar.get_ylabel() == "spread / lengthscale"
     assert len(ax.lines) == 1  # between the two experts

@@ -59,8 +59,8 @@ def test_one_independent_region_is_scikit_learn_s_gaussian_process():
     model = quick(experts=("matern32",), coupling="independent", weights="uniform").fit(X, Y[:, 0])
     (region,) = model.model_.members[0].regions
     variance = region.moments()[0][0, 0] * region.scale[0] ** 2
-    kernel = ConstantKernel(variance) * Matern(model.lengthscales().filter(regex="^x").to_numpy()[0], nu=1.5)
-    noise = WhiteKernel(variance * model.lengthscales()["noise"].iloc[0])
+    kernel = ConstantKernel(variance) * Matern(model.lengthscales().to_numpy()[0], nu=1.5)
+    noise = WhiteKernel(variance * model.lengthscales().index.get_level_values("noise")[0])
     other = GaussianProcessRegressor(kernel + noise, optimizer=None).fit(X, Y[:, 0] - Y.mean())
     T = toy(10, seed=1)[0]
     mean, std = model.predict(T, return_std=True)
@@ -390,15 +390,17 @@ def test_lengthscales_are_a_table():
     frame = pd.DataFrame(X * [1.0, 100.0, 1.0], columns=INPUTS)
     model = quick(experts=("matern32", "linear", "warped rbf"), coupling="independent", max_iterations=30)
     table = model.fit(frame, pd.DataFrame(Y, columns=TARGETS)).lengthscales()
+    assert table.index.names == ["expert", "region", "targets", "rows", "noise"]
+    assert (table.index.get_level_values("rows") == 60).all() and (table.index.get_level_values("noise") > 0).all()
+    table = table.droplevel(["rows", "noise"])
     assert list(table.index) == [
         ("matern32", 0, "power"),
         ("matern32", 1, "load"),
         ("warped rbf", 0, "power"),
         ("warped rbf", 1, "load"),
     ]
-    assert list(table.columns) == ["rows", "noise", *INPUTS]
-    assert (table["rows"] == 60).all()
-    assert (table[["noise", *INPUTS]].to_numpy() > 0).all()
+    assert list(table.columns) == INPUTS
+    assert (table.to_numpy() > 0).all()
     # The third covariate does not matter, the second one is in units of a hundredth.
     assert table.loc[("matern32", 0, "power"), "yaw"] > 3 * table.loc[("matern32", 0, "power"), "wind"]
     assert table.loc[("matern32", 0, "power"), "pitch"] > 50
@@ -656,3 +658,48 @@ def test_every_parameter_reaches_the_model():
     assert face == core
     for name in face:
         assert getattr(MOMoGPRegressor(), name) == momostream.model.Settings.__dataclass_fields__[name].default
+
+
+# ------------------------------------------------------------------ names and kinds of columns
+
+
+def test_integer_names_of_targets_are_names_not_positions():
+    X, Y = toy(30)
+    frame = pd.DataFrame({1: Y[:, 0], 0: Y[:, 1]})
+    law = quick(max_iterations=1).fit(X, frame).predict_distribution(X)
+    assert law.targets == (1, 0)
+    assert law.condition({0: Y[:, 1]}).targets == (1,)
+    plain = quick(max_iterations=1).fit(X, Y).predict_distribution(X)
+    assert_array_equal(law.condition({0: Y[:, 1]}).mean, plain.condition({1: Y[:, 1]}).mean)
+
+
+def test_frames_of_targets_are_read_by_name():
+    X, Y = toy(30)
+    frame = pd.DataFrame(Y, columns=TARGETS)
+    model = quick(max_iterations=1).fit(X, frame)
+    law = model.predict_distribution(X)
+    assert_array_equal(law.log_pdf(frame[TARGETS[::-1]]), law.log_pdf(Y))
+    with pytest.raises(ValueError, match="expected the columns"):
+        law.log_pdf(frame.rename(columns={TARGETS[0]: "other"}))
+    first = model.predict(X)
+    with pytest.raises(ValueError, match="y has the columns"):
+        model.partial_fit(X, frame[TARGETS[::-1]])
+    assert_array_equal(model.predict(X), first)
+
+
+def test_a_covariate_may_be_called_like_a_level_of_the_table():
+    X, Y = toy(30)
+    table = quick(max_iterations=1).fit(pd.DataFrame(X, columns=["noise", "rows", "region"]), Y).lengthscales()
+    assert list(table.columns) == ["noise", "rows", "region"]
+    assert (table.index.get_level_values("rows") == 30).all()
+
+
+@pytest.mark.parametrize("when", [pd.Timestamp("2020-01-01"), pd.NaT])
+def test_dates_are_refused(when):
+    X, Y = toy(10)
+    frame = pd.DataFrame(X, columns=INPUTS)
+    frame["when"] = pd.Series([when] * 10, dtype="datetime64[ns]")
+    with pytest.raises(TypeError, match="X holds the date or duration .* at row 0, column 'when'"):
+        quick().fit(frame, Y)
+    with pytest.raises(TypeError, match="X holds dates or durations"):
+        quick().fit(frame[["when"]], Y)

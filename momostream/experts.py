@@ -84,27 +84,32 @@ class FactorBudget:
 
     def __init__(self, limit: int | None) -> None:
         self.limit = limit
-        # Keys, not ids of them: an id means another region, or none, in a copy.
-        self._recent: OrderedDict[Region, None] = OrderedDict()
+        self._held = 0
+        # Bytes of each region when it was last counted, least recently used first.
+        self._bytes: OrderedDict[Region, int] = OrderedDict()
 
     def touch(self, region: Region) -> Region:
         """Note that a region is about to be used; evict the coldest factors when there are too many bytes."""
         if self.limit is None:
             return region
-        self._recent[region] = None
-        self._recent.move_to_end(region)
-        held = sum(other.nbytes for other in self._recent)
-        for cold in list(self._recent)[:-1]:
-            if held <= self.limit:
-                break
-            held -= cold.nbytes
+        if self._bytes:
+            # What the region before this one has built since it was touched.
+            self._count(next(reversed(self._bytes)))
+        self._count(region)
+        self._bytes.move_to_end(region)
+        while self._held > self.limit and len(self._bytes) > 1:
+            cold = next(iter(self._bytes))
             cold.evict()
-            del self._recent[cold]
+            self.forget(cold)
         return region
 
     def forget(self, region: Region) -> None:
         """Let go of a region that is no longer used."""
-        self._recent.pop(region, None)
+        self._held -= self._bytes.pop(region, 0)
+
+    def _count(self, region: Region) -> None:
+        self._held += region.nbytes - self._bytes.get(region, 0)
+        self._bytes[region] = region.nbytes
 
 
 class CircuitExpert:

@@ -78,7 +78,7 @@ class Settings:
     max_iterations: int = 40
     start: str = "prior"
     restarts: int = 0
-    memory_budget: int | None = None
+    memory_budget: int | None = 2_000_000_000
     structure: Circuit | None = None
     n_jobs: int | None = None
     verbose: int = 0

@@ -81,7 +81,8 @@ class MOMoGPRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
     restarts
         Further random starts per region; the best end wins.
     memory_budget
-        Bytes of Cholesky factors kept at most; colder ones are rebuilt when needed. None keeps all.
+        Bytes of Cholesky factors kept at most, beside the one in use; colder ones are rebuilt when needed, which
+        changes no float but takes time. None keeps all.
     structure
         A `momostream.Circuit` to use instead of learning one.
     n_jobs
@@ -141,7 +142,7 @@ class MOMoGPRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
         max_iterations: int = 40,
         start: str = "prior",
         restarts: int = 0,
-        memory_budget: int | None = None,
+        memory_budget: int | None = 2_000_000_000,
         structure: Circuit | None = None,
         n_jobs: int | None = None,
         verbose: int = 0,

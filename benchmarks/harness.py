@@ -99,6 +99,6 @@ def _cpu_model() -> str:
 
 
 def write_results(name: str, text: str) -> None:
-    """Print a result and keep it as markdown."""
+    """Keep a result as markdown."""
     RESULTS.mkdir(exist_ok=True)
     (RESULTS / f"{name}.md").write_text(text + "\n", encoding="utf-8")

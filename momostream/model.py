@@ -229,7 +229,7 @@ class Model:
         """Fit all experts; the tuning of all their regions is one pool of jobs."""
         settings, rules, plan = self.settings, self.settings.rules(), self.settings.plan(len(X))
         budget = FactorBudget(settings.memory_budget)
-        linear = LinearExpert.fit(X, Y)
+        linear = LinearExpert.fit(X, Y, blocks)
         members: list[CircuitExpert | LinearMember] = []
         circuits: list[CircuitExpert] = []
         for name, spec in zip(settings.experts, settings.specs, strict=True):

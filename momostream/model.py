@@ -165,7 +165,7 @@ class Model:
     copula
         Joins the stacked marginals; None where the law is the exact mixture.
     input_means
-        What missing covariates are replaced by, shape ``(n_inputs,)``.
+        Running means of the covariates, by which missing ones are replaced, shape ``(n_inputs,)``.
 
     Examples
     --------
@@ -207,7 +207,8 @@ class Model:
             raise ValueError("no row has a target: every value of Y is missing")
         self._refuse_gaps(Y[kept])
         X, Y, blocks = X[kept], Y[kept], None if blocks is None else blocks[kept]
-        self.input_means = _column_means(X)
+        self.input_means, self._input_counts = np.zeros(X.shape[1]), np.zeros(X.shape[1])
+        self._follow_inputs(X)
         X = self._complete(X)
         self.n_rows, self.n_outputs = Y.shape
         self._rng = np.random.default_rng(np.random.SeedSequence(settings.seed).spawn(1)[0])
@@ -285,8 +286,15 @@ class Model:
             folds = _row_blocks(len(X), COPULA_FOLDS) if blocks is None else blocks
             self.copula = Copula.fit(np.where(answered, pit, np.nan), stacked.correlation, folds)
 
+    def _follow_inputs(self, X: Array) -> None:
+        """Take the rows into the running mean of each covariate."""
+        present = ~np.isnan(X)
+        total = self.input_means * self._input_counts + np.where(present, X, 0.0).sum(axis=0)
+        self._input_counts = self._input_counts + present.sum(axis=0)
+        self.input_means = total / np.maximum(self._input_counts, 1.0)
+
     def _complete(self, X: Array) -> Array:
-        """Replace missing inputs by the mean of their column."""
+        """Replace missing inputs by the running mean of their column."""
         missing = np.isnan(X)
         return np.where(missing, self.input_means, X) if missing.any() else X
 
@@ -320,10 +328,12 @@ class Model:
         posterior weights are those of all rows.
         """
         kept = np.flatnonzero(~np.isnan(Y).all(axis=1))
-        X, Y = self._complete(X[kept]), Y[kept]
+        X, Y = X[kept], Y[kept]
         if not len(X):
             return
         self._refuse_gaps(Y)
+        self._follow_inputs(X)
+        X = self._complete(X)
         if self.settings.weights == "stacking":
             self._reweigh(X, Y)
         # Residual circuits first: their targets are what the linear expert leaves before it learns.
@@ -375,11 +385,6 @@ class Model:
 def _row_blocks(n_rows: int, n_blocks: int) -> Rows:
     """Number of the block of each row: equal stretches in row order."""
     return np.arange(n_rows) * n_blocks // max(n_rows, 1)
-
-
-def _column_means(X: Array) -> Array:
-    present = ~np.isnan(X)
-    return np.where(present, X, 0.0).sum(axis=0) / np.maximum(present.sum(axis=0), 1)
 
 
 def _run_jobs(jobs: list[TuningJob], n_jobs: int | None, verbose: int, title: str) -> list[Array]:

@@ -42,7 +42,8 @@ class MOMoGPRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
         ``"rbf"``, each optionally followed by ``"+linear"``) for a GP circuit. ``"warped KERNEL"`` sees the
         covariates through their quantiles, ``"residual KERNEL"`` is trained on what the linear expert leaves.
     max_points
-        M: a node with more rows than this is split by gates. None: 8,192 where all rows fit into that, else 1,024.
+        M: a node with more rows than this is split by gates. None: 8,192 where all rows of `fit` fit into that, else
+        1,024.
     n_components
         K_S: children of a sum inside a circuit.
     n_cells
@@ -84,7 +85,8 @@ class MOMoGPRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
         Bytes of Cholesky factors kept at most, beside the one in use; colder ones are rebuilt when needed, which
         changes no float but takes time. None keeps all.
     structure
-        A `momostream.Circuit` to use instead of learning one.
+        A `momostream.Circuit` to use instead of learning one, for every expert that is a circuit. Its regions are never
+        split; ``weights="uniform"`` keeps its weights.
     n_jobs
         Processes for tuning, as in joblib; the result does not depend on it.
     verbose
@@ -224,6 +226,10 @@ class MOMoGPRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
 
     def partial_fit(self, X: ArrayLike, y: ArrayLike) -> Self:
         """Go on from more rows without tuning again; the first call is `fit`.
+
+        Rows are appended to the regions they fall into, and regions above M rows are split. Stacking weights move with
+        how well each expert predicted the new rows before learning them; hyper-parameters, tails and the correlation of
+        residuals stay as `fit` left them, and so do all parameters of the estimator.
 
         Parameters
         ----------

@@ -1217,3 +1217,16 @@ def test_a_cell_without_rows_has_a_deviation():
     structure.add_gate(0, [1e3], children)
     model = fitted(X, Y, structure=structure, experts=("matern32",), weights="uniform")
     assert np.isfinite(model.predict(np.array([[2e3] * X.shape[1]])).std).all()
+
+
+def test_missing_inputs_follow_the_running_mean():
+    X, Y = toy(40)
+    model = fitted(X[:20], Y[:20])
+    model.learn(X[20:] + 3.0, Y[20:])
+    mean = np.concatenate([X[:20], X[20:] + 3.0]).mean(axis=0)
+    assert_allclose(model.input_means, mean)
+    asked = X[:1].copy()
+    asked[0, 1] = np.nan
+    filled = X[:1].copy()
+    filled[0, 1] = mean[1]
+    assert_allclose(model.predict(asked).mean, model.predict(filled).mean, rtol=1e-9)

@@ -273,7 +273,7 @@ def time_table(results: list[dict[str, Any]]) -> str:
         if not group:
             continue
         rmse, nlpd = linear_regression(time_split("windturbine", kind))
-        rows.append([words, "linear regression", f"{rmse:.4f}", f"{nlpd:.2f}", "", ""])
+        rows.append([words, "linear regression", f"{rmse:.4f}", f"{nlpd:.3f}", "", ""])
         ours = {figure: [each[figure] for each in group] for figure in ("rmse", "nlpd", "coverage")}
         missed = []
         if np.mean(ours["rmse"]) > 1.02 * rmse:
@@ -285,7 +285,7 @@ def time_table(results: list[dict[str, Any]]) -> str:
                 words,
                 '**default**, `stacking="blocks"`',
                 mean_and_deviation(ours["rmse"], 4),
-                mean_and_deviation(ours["nlpd"], 2),
+                mean_and_deviation(ours["nlpd"], 3),
                 mean_and_deviation(ours["coverage"], 3),
                 "PASS" if not missed else "MISS: " + ", ".join(missed),
             ]

@@ -417,12 +417,14 @@ def plot_prediction(
         raise ValueError("levels is empty: name at least one probability between 0 and 1")
     if ax is None:
         ax = _new_axes(8.0, 3.2)
+    # Lines and bands follow the axis, whatever the order of the rows.
+    order = np.argsort(places, kind="stable")
     # Wide intervals first, pale: the narrow ones lie on top of them.
     for level in sorted(levels, reverse=True):
-        lower, upper = (side[:, position] for side in distribution.interval(level))
+        lower, upper = (side[order, position] for side in distribution.interval(level))
         shade = 0.62 - 0.5 * level
-        ax.fill_between(places, lower, upper, color="C0", alpha=shade, lw=0, label=f"{100 * level:.4g} %")
-    ax.plot(places, distribution.quantile(0.5)[:, position], color="C0", lw=1.2, label="median")
+        ax.fill_between(places[order], lower, upper, color="C0", alpha=shade, lw=0, label=f"{100 * level:.4g} %")
+    ax.plot(places[order], distribution.quantile(0.5)[order, position], color="C0", lw=1.2, label="median")
     if y is not None:
         ax.plot(places, _truth(y, distribution, position), "k.", ms=3, label="truth")
     names = distribution.targets

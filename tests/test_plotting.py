@@ -259,6 +259,15 @@ def test_prediction_without_truth_at_given_places(law):
     assert ax.lines[0].get_xdata()[0] == np.datetime64("2024-01-01")
 
 
+def test_prediction_follows_the_axis_whatever_the_order_of_the_rows(law):
+    places = np.arange(law.n_rows)[::-1]
+    ax = plot_prediction(law, x=places).axes[0]
+    assert_allclose(ax.lines[0].get_xdata(), np.arange(law.n_rows))
+    assert_allclose(ax.lines[0].get_ydata(), law.quantile(0.5)[::-1, 0])
+    lower, _ = band_of(ax.collections[0])
+    assert_allclose(lower, law.interval(0.9)[0][::-1, 0])
+
+
 def test_prediction_takes_the_truth_of_one_output(law):
     y = np.full(20, np.nan)
     y[3] = 1.0

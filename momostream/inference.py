@@ -16,6 +16,7 @@ from momostream.laws import Law, Mixture, Product, Routed, StudentT
 from momostream.marginals import Marginals
 from momostream.nodes import GATE, OUTPUTS, REGION, SUM, Circuit
 from momostream.regions import Posterior
+from momostream.weights import posterior_log_weights
 
 __all__ = ["Components", "assign_rows", "components", "covariance_between_rows", "law", "log_evidence"]
 
@@ -168,10 +169,9 @@ def log_evidence(circuit: Circuit, evidence: Callable[[int], float], set_weights
         below = np.array([up(child) for child in node.children])
         if node.kind != SUM:
             return float(below.sum())
-        joint = below - np.log(len(below))
         if set_weights:
-            node.log_weights = joint - logsumexp(joint)
-        return float(logsumexp(joint))
+            node.log_weights = posterior_log_weights(below)
+        return float(logsumexp(below) - np.log(len(below)))
 
     return up(circuit.root)
 

@@ -150,8 +150,8 @@ class Region:
         self._targets = np.empty_like(self._Y)
         self._factor: _Factor | None = None
         self._moments: tuple[Array, float] | None = None
+        # Rows and matrices of missing targets; None until these are filled from all rows that are there now.
         self._gaps: dict[int, tuple[Rows, Array]] | None = None
-        self._stale = False
         self.condition(theta, offset, scale)
 
     # ------------------------------------------------------------------ the truth
@@ -199,16 +199,15 @@ class Region:
         self._targets[: self.n_rows] = np.where(np.isnan(standardised), 0.0, standardised)
         self.evict()
 
-    def _fill_missing(self) -> None:
+    def _fill_missing(self, factor: _Factor, gaps: dict[int, tuple[Rows, Array]]) -> None:
         """Set missing targets to their conditional mean given the observed ones of the same output.
 
         With the filled values, ``K^-1 R`` vanishes there, so means and quadratic forms are those of the observed
         rows alone.
         """
-        factor, n = self._factor, self.n_rows
-        assert factor is not None
+        n = self.n_rows
         R = self._targets[:n]
-        for p, (gap, within) in self._gap_factors().items():
+        for p, (gap, within) in gaps.items():
             R[gap, p] = 0.0
             whitened = dense.solve_many(factor.L, n, np.ascontiguousarray(R[:, p : p + 1]))
             pull = dense.solve_many_transposed(factor.L, n, whitened)[gap, 0]
@@ -239,16 +238,16 @@ class Region:
     def _cache(self) -> _Factor:
         """The factor, with missing targets filled from all rows that are there now."""
         factor = self._built()
-        if self._stale:
-            self._stale = False
-            self._fill_missing()
+        if self._gaps is None:
+            self._gaps = self._find_gaps(factor)
+            if self._gaps:
+                self._fill_missing(factor, self._gaps)
         return factor
 
     def _built(self) -> _Factor:
         """The factor, with missing targets filled as they were last."""
         if self._factor is None:
             self._factor = self._rebuild()
-            self._stale = bool(np.isnan(self.Y).any())
         return self._factor
 
     def _rebuild(self) -> _Factor:
@@ -313,7 +312,6 @@ class Region:
         self._X[n], self._Y[n], self._targets[n] = x, y, r
         self.n_rows = n + 1
         self._forget()
-        self._stale = self._stale or bool(np.isnan(self._Y[: n + 1]).any())
 
     def drop_oldest(self) -> None:
         """Forget the oldest row by a stable update of the factor, O(n_rows^2)."""
@@ -325,7 +323,6 @@ class Region:
             array[: n - 1] = array[1:n]
         self.n_rows, self.n_blocked = n - 1, max(self.n_blocked - 1, 0)
         self._forget()
-        self._stale = self._stale or bool(np.isnan(self.Y).any())
 
     def _room_for_one(self) -> _Factor:
         """Grow rows and cache by half when they are full."""
@@ -380,7 +377,7 @@ class Region:
         """Predictive law of new rows ``X``, shape ``(n_rows, n_inputs)``."""
         n, factor = self.n_rows, self._cache()
         mean, spread = np.empty((len(X), self.n_targets)), np.empty(len(X))
-        gaps = self._gap_factors()
+        gaps = self._gaps or {}
         extra = np.zeros_like(mean) if gaps else None
         step = max(1, CHUNK // max(n, 1))
         for start in range(0, len(X), step):
@@ -398,18 +395,17 @@ class Region:
         S, dof = self.moments()
         return Posterior(mean * self.scale + self.offset, spread, S * np.outer(self.scale, self.scale), dof, extra)
 
-    def _gap_factors(self) -> dict[int, tuple[Rows, Array]]:
+    def _find_gaps(self, factor: _Factor) -> dict[int, tuple[Rows, Array]]:
         """For each output with missing targets: their rows g and ``A_gg^-1``, where ``A = (K + noise I)^-1``."""
-        if self._gaps is None:
-            missing, L, n = ~self.observed, self._built().L, self.n_rows
-            self._gaps = {}
-            for p in np.flatnonzero(missing.any(axis=0)):
-                gap = np.flatnonzero(missing[:, p])
-                columns = np.zeros((n, len(gap)))
-                columns[gap, np.arange(len(gap))] = 1.0
-                half = dense.solve_many(L, n, columns)
-                self._gaps[int(p)] = gap, np.asarray(np.linalg.inv(half.T @ half), dtype=np.float64)
-        return self._gaps
+        missing, n = ~self.observed, self.n_rows
+        found = {}
+        for p in np.flatnonzero(missing.any(axis=0)):
+            gap = np.flatnonzero(missing[:, p])
+            columns = np.zeros((n, len(gap)))
+            columns[gap, np.arange(len(gap))] = 1.0
+            half = dense.solve_many(factor.L, n, columns)
+            found[int(p)] = gap, np.asarray(np.linalg.inv(half.T @ half), dtype=np.float64)
+        return found
 
     def posterior_covariance(self, X: Array) -> Array:
         """Covariance between rows for an output of unit scale, noise included, shape ``(len(X), len(X))``."""

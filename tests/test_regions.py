@@ -424,8 +424,6 @@ def refit(region, kept, asked):
     # The linear term is about the middle of all rows, as it was.
     other.centre = region.centre
     other.evict()
-    other.R[np.isnan(other.Y)] = np.nan
-    other._fill_missing()
     return other.predict(region.X[asked])
 
 

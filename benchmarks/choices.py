@@ -9,11 +9,18 @@ writes ``results/choices.md``.
 from __future__ import annotations
 
 import argparse
-import json
 from typing import Any
 
 from benchmarks.data import folder, paper_split, time_split
-from benchmarks.harness import cpu_seconds, environment_note, in_own_process, scores, table, write_results
+from benchmarks.harness import (
+    cpu_seconds,
+    environment_note,
+    in_own_process,
+    options_unless_task,
+    scores,
+    table,
+    write_results,
+)
 
 SETS = ("windturbine", "parkinsons", "scm20d")
 EXPERTS = (
@@ -59,11 +66,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="one small fit, nothing is written")
     parser.add_argument("--questions", nargs="+", choices=("experts", "rows", "blocks"))
-    parser.add_argument("--task", help=argparse.SUPPRESS)
-    options = parser.parse_args()
-    if options.task:
-        print(json.dumps(measure(json.loads(options.task))))
-        return
+    options = options_unless_task(parser, measure)
     folder()
     listed = choices(options.questions or ["experts", "rows", "blocks"])
     listed = listed[:1] if options.quick else listed

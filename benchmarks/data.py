@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -18,6 +18,10 @@ from numpy.typing import NDArray
 Array = NDArray[np.float64]
 
 ROOT = Path(__file__).resolve().parents[1]
+
+
+# Lags and hour of day of one feed as inputs: a name of its own, beside those of the files.
+LAGGED = {"etth1_lags": "etth1"}
 
 
 class Split(NamedTuple):
@@ -29,6 +33,13 @@ class Split(NamedTuple):
     Y_test: Array
 
 
+class Feed(NamedTuple):
+    """Rows in order of arrival, columns standardised by these rows."""
+
+    X: Array
+    Y: Array
+
+
 def folder() -> Path:
     """Where the data sets are; exits with a clear word if they are not there."""
     place = Path(os.environ.get("MOMOSTREAM_DATA", ROOT.parent / "shared" / "data"))
@@ -37,10 +48,46 @@ def folder() -> Path:
     return place
 
 
+def about() -> dict[str, Any]:
+    """What ``columns.json`` says about each set."""
+    described: dict[str, Any] = json.loads((folder() / "columns.json").read_text())
+    return described
+
+
 def read(name: str) -> tuple[pd.DataFrame, list[str], list[str]]:
     """A data set as it is in the file, with the names of its inputs and targets."""
-    about = json.loads((folder() / "columns.json").read_text())[name]
-    return pd.read_csv(folder() / about["file"]), about["inputs"], about["targets"]
+    described = about()[name]
+    return pd.read_csv(folder() / described["file"]), described["inputs"], described["targets"]
+
+
+def feeds() -> dict[str, int]:
+    """Names of all feeds, with the rows of their files."""
+    lengths = {name: described["rows"] for name, described in about().items()}
+    return lengths | {name: lengths[source] for name, source in LAGGED.items()}
+
+
+def stream(name: str, rows: int) -> Feed:
+    """The first rows of a file as a feed: numeric inputs, gaps filled forward, constant columns left out.
+
+    A set without inputs has the previous row as input; a set of `LAGGED` the rows 1 and 24 steps before and sine and
+    cosine of the hour. These feeds are shorter by the rows that have no such past.
+    """
+    frame, inputs, targets = read(LAGGED.get(name, name))
+    frame = frame.iloc[:rows]
+    X, Y = filled(frame[inputs].select_dtypes("number")), filled(frame[targets])
+    if name in LAGGED:
+        hour = pd.to_datetime(frame[about()[LAGGED[name]]["time"]]).dt.hour.to_numpy(float)[24:]
+        angle = 2.0 * np.pi * hour / 24.0
+        X, Y = np.column_stack([Y[23:-1], Y[:-24], np.sin(angle), np.cos(angle)]), Y[24:]
+    elif not X.size:
+        X, Y = Y[:-1], Y[1:]
+    X, Y = (A[:, A.std(axis=0) > 0.0] for A in (X, Y))
+    return Feed(*((A - A.mean(axis=0)) / A.std(axis=0) for A in (X, Y)))
+
+
+def filled(frame: pd.DataFrame) -> Array:
+    """Gaps take the value before them, those at the start the first value."""
+    return frame.astype(float).ffill().bfill().to_numpy()
 
 
 def paper_split(name: str) -> Split:

@@ -1,7 +1,9 @@
-"""What the benchmarks share: scores, cost in a process of its own, tables with versions and machine."""
+"""What the benchmarks share: scores, cost in a process of its own, kept results, tables with versions and machine."""
 
 from __future__ import annotations
 
+import argparse
+import gc
 import json
 import os
 import platform
@@ -9,8 +11,10 @@ import resource
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from importlib.metadata import version
 from pathlib import Path
+from types import BuiltinFunctionType, FunctionType, ModuleType
 from typing import Any
 
 import numpy as np
@@ -24,6 +28,8 @@ RESULTS = ROOT / "benchmarks" / "results"
 
 # Densities below this count as 1 in the published code of the paper.
 LENIENT = 1e-10
+
+PACKAGES = ("numpy", "numba", "scipy", "scikit-learn", "river")
 
 
 def scores(law: Any, Y: Array) -> dict[str, float]:
@@ -58,6 +64,40 @@ def peak_gigabytes() -> float:
     return kilobytes / 2**20
 
 
+def bytes_held(thing: Any) -> int:
+    """Memory of an object and of all it refers to; code and classes not counted, arrays by their buffers.
+
+    Examples
+    --------
+    >>> buffer = np.zeros(1000)
+    >>> bytes_held([buffer[:500], buffer[500:]]) // 1000
+    8
+    """
+    total, known, waiting = 0, set(), [thing]
+    while waiting:
+        found = waiting.pop()
+        if id(found) in known or isinstance(found, type | ModuleType | FunctionType | BuiltinFunctionType):
+            continue
+        known.add(id(found))
+        total += sys.getsizeof(found)
+        waiting.extend(gc.get_referents(found))
+        if isinstance(found, np.ndarray) and found.base is not None:
+            waiting.append(found.base)
+    return total
+
+
+def options_unless_task(
+    parser: argparse.ArgumentParser, measure: Callable[[dict[str, Any]], dict[str, Any]]
+) -> argparse.Namespace:
+    """Parse the command line; a process started by `in_own_process` measures its task, prints the answer and ends."""
+    parser.add_argument("--task", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.task:
+        print(json.dumps(measure(json.loads(options.task))))
+        raise SystemExit
+    return options
+
+
 def in_own_process(module: str, task: dict[str, Any]) -> dict[str, Any]:
     """Run ``python -m module --task JSON`` with one BLAS thread and read the JSON it prints last.
 
@@ -69,6 +109,18 @@ def in_own_process(module: str, task: dict[str, Any]) -> dict[str, Any]:
     done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=True)
     answer: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     return answer
+
+
+def kept_results(path: Path) -> list[dict[str, Any]]:
+    """Results that `keep_result` has written, oldest first."""
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()] if path.is_file() else []
+
+
+def keep_result(path: Path, result: dict[str, Any]) -> None:
+    """Append one result as a line of JSON."""
+    path.parent.mkdir(exist_ok=True)
+    with path.open("a", encoding="utf-8") as file:
+        file.write(json.dumps(result) + "\n")
 
 
 def table(header: list[str], rows: list[list[str]]) -> str:
@@ -85,8 +137,15 @@ def mean_and_deviation(values: list[float], digits: int) -> str:
 
 def environment_note() -> str:
     """Versions and machine, one line."""
-    packages = ", ".join(f"{name} {version(name)}" for name in ("numpy", "numba", "scipy", "scikit-learn"))
+    packages = ", ".join(f"{name} {version(name)}" for name in PACKAGES)
     return f"Python {platform.python_version()}, {packages}; {_cpu_model()}, {os.cpu_count()} cores, one BLAS thread."
+
+
+def revision() -> str:
+    """The commit that is checked out, marked if the tree differs from it."""
+    command = ["git", "describe", "--always", "--dirty", "--exclude", "*"]
+    done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, check=False)
+    return done.stdout.strip() or "unknown"
 
 
 def _cpu_model() -> str:

@@ -24,7 +24,10 @@ from benchmarks.harness import (
     cpu_seconds,
     environment_note,
     in_own_process,
+    keep_result,
+    kept_results,
     mean_and_deviation,
+    options_unless_task,
     peak_gigabytes,
     scores,
     table,
@@ -346,17 +349,11 @@ def main() -> None:
     parser.add_argument("--models", nargs="+", choices=MODELS, default=list(MODELS))
     parser.add_argument("--sets", nargs="+", default=[*PUBLISHED, "gaps", "end", *SHAPES])
     parser.add_argument("--afresh", action="store_true", help="forget what was measured before")
-    parser.add_argument("--task", help=argparse.SUPPRESS)
-    options = parser.parse_args()
-    if options.task:
-        print(json.dumps(measure(json.loads(options.task))))
-        return
+    options = options_unless_task(parser, measure)
     folder()
-    RESULTS.mkdir(exist_ok=True)
     if options.afresh:
         KEPT.unlink(missing_ok=True)
-    kept = KEPT.read_text().splitlines() if KEPT.is_file() and not options.quick else []
-    results = [json.loads(line) for line in kept]
+    results = [] if options.quick else kept_results(KEPT)
     done = {key(result) for result in results}
     wanted = [
         task
@@ -369,8 +366,7 @@ def main() -> None:
         )
         results.append(in_own_process("benchmarks.paper", task))
         if not options.quick:
-            with KEPT.open("a", encoding="utf-8") as kept_file:
-                kept_file.write(json.dumps(results[-1]) + "\n")
+            keep_result(KEPT, results[-1])
     order = {key(task): place for place, task in enumerate(tasks(["split", "time", "cost"], 99, options.quick))}
     results.sort(key=lambda result: order.get(key(result), len(order)))
     text = report(results)

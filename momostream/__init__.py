@@ -1,7 +1,8 @@
 """Online forecasts of multivariate sensor feeds with honest joint uncertainty.
 
 The model is MOMoGP [1]_: a probabilistic circuit of sums, covariate gates and output splits over Gaussian
-process experts. `momostream.sklearn` holds the estimator for batches of rows.
+process experts. `MOMoGPRegressor` learns from a stream, after river's protocol; `momostream.sklearn` holds the
+estimator for batches of rows.
 
 Importing the package is cheap: what it exports is loaded at first use.
 
@@ -16,17 +17,25 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from . import metrics as metrics
     from . import sklearn as sklearn
     from .nodes import Circuit
+    from .online import MOMoGPRegressor
+    from .persistence import load
     from .presets import PRESETS
 
 __version__ = "0.1.0"
 
-__all__ = ["PRESETS", "Circuit", "__version__"]
+__all__ = ["PRESETS", "Circuit", "MOMoGPRegressor", "__version__", "load"]
 
-_HOMES = {"PRESETS": "momostream.presets", "Circuit": "momostream.nodes"}
+_HOMES = {
+    "PRESETS": "momostream.presets",
+    "Circuit": "momostream.nodes",
+    "MOMoGPRegressor": "momostream.online",
+    "load": "momostream.persistence",
+}
 # Not in __all__: a star import must not load scikit-learn.
-_MODULES = ("sklearn",)
+_MODULES = ("metrics", "sklearn")
 
 
 # object, not Any: a misspelt name is then an error for type checkers where it is used.

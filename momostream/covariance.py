@@ -45,6 +45,10 @@ class Prior:
     lower: Array
     upper: Array
 
+    def about(self, centre: Array, width: float) -> Prior:
+        """The same bounds with another centre, clipped to them, and one width."""
+        return Prior(np.clip(centre, self.lower, self.upper), np.full_like(centre, width), self.lower, self.upper)
+
 
 @dataclass(frozen=True)
 class Covariance:

@@ -14,10 +14,10 @@ from typing import Self
 
 import numpy as np
 import numpy.typing as npt
-from scipy.special import gammainccinv, gammaincinv, ndtr
+from scipy.special import fdtr, gammainc, gammainccinv, gammaincinv, ndtr, ndtri
 
 from momostream.laws import Law, StudentT
-from momostream.marginals import Marginals, normal_scores
+from momostream.marginals import Marginals, integrate_crps, normal_scores
 from momostream.student import BoolArray, FloatArray, IntArray, regularise, t_cdf, t_log_pdf, t_quantile
 
 __all__ = ["CopulaDistribution", "Distribution", "MixtureDistribution"]
@@ -27,6 +27,8 @@ Names = tuple[Hashable, ...]
 # Rows and outputs shown by repr.
 _SHOWN_ROWS = 5
 _SHOWN_TARGETS = 6
+# Normal scores of the quantiles between which scores are integrated.
+_CELL_SCORES = np.linspace(-7.0, 7.0, 21)
 
 
 class Distribution(ABC):
@@ -83,6 +85,15 @@ class Distribution(ABC):
         """Probability that an output is at most `Y`: shape (n_rows, n_targets), NaN where `Y` is."""
         return self._cdf(self._values(Y))
 
+    def crps(self, Y: npt.ArrayLike) -> FloatArray:
+        """Continuous ranked probability score of each output: shape (n_rows, n_targets), NaN where `Y` is.
+
+        In the units of the output; the smaller the better. Infinite where the law has no mean.
+        """
+        Y = self._values(Y)
+        infinite = np.isinf(Y)
+        return np.where(infinite, np.inf, self._crps(np.where(infinite, np.nan, Y)))
+
     def quantile(self, q: float | Sequence[float] | FloatArray) -> FloatArray:
         """Quantiles of each output.
 
@@ -121,6 +132,23 @@ class Distribution(ABC):
             raise ValueError(f"level must lie inside (0, 1), got {level}")
         lower, upper = self.quantile([0.5 - 0.5 * level, 0.5 + 0.5 * level])
         return lower, upper
+
+    def surprise(self, Y: npt.ArrayLike) -> FloatArray:
+        """Probability that a row is less strange than the one of `Y`, jointly over its outputs: shape (n_rows,).
+
+        Uniform on [0, 1] if the law is right; near 1 is strange. NaN outputs are left out, a row of nothing else is 0.
+        """
+        Y = self._values(Y)
+        answer = np.zeros(self.n_rows)
+        for i, seen in enumerate(~np.isnan(Y)):
+            if seen.any():
+                answer[i] = self[i]._surprise(Y[i : i + 1], np.flatnonzero(seen))
+        return answer
+
+    def _surprise(self, Y: FloatArray, seen: IntArray) -> float:
+        """Of one row: outputs count as independent, which is all that is known of a law in general."""
+        u = np.clip(self._cdf(Y)[0, seen], 1e-300, 1.0 - 1e-16)
+        return float(gammainc(0.5 * seen.size, 0.5 * (ndtri(u) ** 2).sum()))
 
     def sample(self, size: int = 1, seed: int | np.random.Generator | None = None) -> FloatArray:
         """Draw `size` joint values of every row: shape (size, n_rows, n_targets)."""
@@ -207,6 +235,15 @@ class Distribution(ABC):
 
     @abstractmethod
     def _cdf(self, Y: FloatArray) -> FloatArray: ...
+
+    def _crps(self, Y: FloatArray) -> FloatArray:
+        return integrate_crps(self._cell_edges(), Y, lambda x, half: self._cdf(x))
+
+    def _cell_edges(self) -> FloatArray:
+        """Values between which distribution functions are smooth: (n_edges, n_rows, n_targets)."""
+        shape = (_CELL_SCORES.size, self.n_rows, self.n_targets)
+        scores = np.broadcast_to(_CELL_SCORES[:, np.newaxis, np.newaxis], shape)
+        return self._tail_quantile(ndtr(-np.abs(scores)), scores > 0.0)
 
     @abstractmethod
     def _tail_quantile(self, p: FloatArray, upper: BoolArray) -> FloatArray: ...
@@ -314,6 +351,9 @@ class MixtureDistribution(Distribution):
 
     def _cdf(self, Y: FloatArray) -> FloatArray:
         return self.marginals.cdf(Y)
+
+    def _crps(self, Y: FloatArray) -> FloatArray:
+        return self.marginals.crps(Y)
 
     def _tail_quantile(self, p: FloatArray, upper: BoolArray) -> FloatArray:
         return self.marginals.tail_quantile(p, upper)
@@ -448,8 +488,31 @@ class CopulaDistribution(Distribution):
         after = t_log_pdf((z - self._latent.mean) / spread, self._latent.dof[:, np.newaxis]) - np.log(spread)
         return np.where(np.isnan(Y), 0.0, log_pdf + after - t_log_pdf(z, self._dof[:, np.newaxis]))
 
+    def _surprise(self, Y: FloatArray, seen: IntArray) -> float:
+        """By the distance of the latent Student-t vector from its centre, which has an F distribution."""
+        z = (self._scores(*self._base.tails(Y)) - self._latent.mean)[0, seen]
+        scale = (
+            self._latent.factor[0] * np.atleast_3d(self._latent.scale).reshape(-1, self.n_targets, self.n_targets)[0]
+        )
+        square = float(z @ np.linalg.solve(scale[np.ix_(seen, seen)], z))
+        dof = float(self._latent.dof[0])
+        n = float(seen.size)
+        return float(gammainc(0.5 * n, 0.5 * square) if np.isinf(dof) else fdtr(n, dof, square / n))
+
     def _cdf(self, Y: FloatArray) -> FloatArray:
         return self._tails(Y)[0] if self._conditioned else self._base.cdf(Y)
+
+    def _crps(self, Y: FloatArray) -> FloatArray:
+        if not self._conditioned:
+            return self._base.crps(Y)
+        crps = np.empty(Y.shape)
+        for rows in _chunks(self.n_rows, 100 * self.n_targets * self._base.n_components**2):
+            crps[rows] = super(CopulaDistribution, self[rows])._crps(Y[rows])
+        return np.where((_tail_index(self) <= 1.0) & ~np.isnan(Y), np.inf, crps)
+
+    def _cell_edges(self) -> FloatArray:
+        # Quantiles alone step over components that are narrow and far apart.
+        return np.concatenate([super()._cell_edges(), self._base.cell_edges()])
 
     def _tails(self, Y: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Lower and upper tail probabilities of `Y` (..., n_rows, n_targets)."""

@@ -22,6 +22,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 from numba import njit, types
 
 __all__ = [
@@ -31,22 +32,42 @@ __all__ = [
     "NOT_POSITIVE_DEFINITE",
     "OK",
     "RBF",
+    "append_block",
     "append_row",
     "covariance_column",
     "cross_covariance",
     "drop_oldest",
     "gradient_contraction",
+    "lag_features",
+    "learn_copula",
+    "learn_lags",
+    "learn_lags_rows",
+    "learn_leaf",
+    "learn_linear",
+    "learn_moments",
+    "likelihood_gradient",
+    "measure_leaf",
     "gram",
     "gram_and_slope",
     "kernel",
     "mirror_lower",
     "pack_lower",
+    "predict_lags",
+    "predict_leaf",
+    "predict_linear",
     "project",
     "rebuild",
+    "rebuild_leaf",
+    "refresh_copula",
+    "remember",
     "ro",
     "rw",
     "solve_lower",
     "solve_upper",
+    "stack_learn",
+    "stack_learn_rows",
+    "stack_predict",
+    "stack_predict_rows",
     "unpack_lower",
     "unpack_rows",
 ]
@@ -59,12 +80,37 @@ RBF = 3
 OK = 0
 NOT_POSITIVE_DEFINITE = 1
 
+# Inverse-gamma prior of an output's variance: how many rows it is worth, and the variance it expects.
+NU0 = 2.0
+SCALE0 = 0.3
+
 SQRT3 = math.sqrt(3.0)
 SQRT5 = math.sqrt(5.0)
 
 # exp(-700) is still a normal number. Beyond it a correlation counts as zero: denormal numbers would slow
 # every later product down, and (1 + a) * exp(-a) would be inf * 0 for coordinates that overflow.
 FARTHEST = 700.0
+
+# log 2 in two parts, the first with so few digits that its product with a whole number is exact; and the
+# number that, added and taken away again, rounds to whole numbers.
+LOG2E = 1.4426950408889634
+LOG2_HIGH = 6.93145751953125e-1
+LOG2_LOW = 1.42860682030941723212e-6
+TO_INTEGER = 1.5 * 2.0**52
+
+# The usual log scale of an expert before it has one.
+UNKNOWN = -1e300
+# Mean square of a leaf's residuals, in units of its signal, is not believed to be smaller.
+LEAST_SQUARE = 1e-10
+# A scale is never smaller than these parts of the deviation and of the size of an output: a stuck sensor may move.
+LEAST_OF_DEVIATION, LEAST_OF_SIZE = 1e-5, 1e-9
+# A tail's variance factor never falls below this.
+LEAST_FACTOR = 1e-8
+# Tables: distribution functions over asinh(z), and Student-t quantiles over normal scores.
+CDF_REACH, CDF_PER_UNIT = 16.0, 64.0
+SCORE_REACH, SCORE_PER_UNIT = 7.0, 32.0
+# Normal scores are cut here before they teach a correlation: one wild row must not.
+SCORE_CLIP = 4.0
 
 # 32 x 32 numbers of 8 bytes for each side of a transposition fit the first-level cache.
 TILE = 32
@@ -84,13 +130,15 @@ def rw(ndim: int) -> Any:
     return types.Array(f8, ndim, "C")
 
 
-def kernel(signature: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def kernel(signature: Any, reassociate: bool = True) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Compile a function for one signature, with the flags that all kernels share.
 
     Parameters
     ----------
     signature : numba signature
         Result type called with the argument types, arrays given by `ro` and `rw`.
+    reassociate : bool
+        Whether sums may be regrouped; false where a result depends on the order of two roundings.
 
     Returns
     -------
@@ -98,7 +146,8 @@ def kernel(signature: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]
         The decorator. Machine code is cached on disk where a directory for it can be written.
     """
     # Not fastmath=True: it lets the compiler assume that there are no NaNs, and np.isnan then answers False.
-    options = {"nogil": True, "error_model": "numpy", "fastmath": {"reassoc", "contract", "nsz"}}
+    fastmath = {"reassoc", "contract", "nsz"} if reassociate else {"contract"}
+    options = {"nogil": True, "error_model": "numpy", "fastmath": fastmath}
 
     def compile_function(function: Callable[..., Any]) -> Callable[..., Any]:
         try:
@@ -133,25 +182,55 @@ def _dot(s, t):
     return total
 
 
+@kernel(f8(f8), reassociate=False)
+def _decay(a):
+    """Return exp(-a) for a >= 0, and zero beyond `FARTHEST`; without a branch, so that loops of it vectorise.
+
+    -a = k log 2 + r with an integer k: a Taylor polynomial of exp(r), times 2^k written into the exponent bits.
+    Regrouping the sums would cancel the rounding to k.
+    """
+    x = -min(a, FARTHEST)
+    shifted = x * LOG2E + TO_INTEGER
+    k = shifted - TO_INTEGER
+    r = (x - k * LOG2_HIGH) - k * LOG2_LOW
+    p = 1.0 / 6227020800.0
+    p = p * r + 1.0 / 479001600.0
+    p = p * r + 1.0 / 39916800.0
+    p = p * r + 1.0 / 3628800.0
+    p = p * r + 1.0 / 362880.0
+    p = p * r + 1.0 / 40320.0
+    p = p * r + 1.0 / 5040.0
+    p = p * r + 1.0 / 720.0
+    p = p * r + 1.0 / 120.0
+    p = p * r + 1.0 / 24.0
+    p = p * r + 1.0 / 6.0
+    p = p * r + 0.5
+    p = p * r + 1.0
+    p = p * r + 1.0
+    power = (np.float64(shifted).view(np.int64) + np.int64(1023)) << np.int64(52)
+    result = p * np.int64(power).view(np.float64)
+    # The comparison also lets a NaN through, which min would have hidden.
+    return result if a <= FARTHEST else (0.0 if a > FARTHEST else a)
+
+
 @kernel(void(i8, rw(1)))
 def _correlate(kind, values):
     """Overwrite squared distances by correlations."""
     if kind == MATERN12:
         for i in range(values.shape[0]):
-            a = math.sqrt(values[i])
-            values[i] = 0.0 if a > FARTHEST else math.exp(-a)
+            values[i] = _decay(math.sqrt(values[i]))
     elif kind == MATERN32:
         for i in range(values.shape[0]):
             a = SQRT3 * math.sqrt(values[i])
-            values[i] = 0.0 if a > FARTHEST else (1.0 + a) * math.exp(-a)
+            values[i] = (1.0 + min(a, FARTHEST)) * _decay(a)
     elif kind == MATERN52:
         for i in range(values.shape[0]):
             a = SQRT5 * math.sqrt(values[i])
-            values[i] = 0.0 if a > FARTHEST else (1.0 + a + a * a / 3.0) * math.exp(-a)
+            b = min(a, FARTHEST)
+            values[i] = (1.0 + b + b * b / 3.0) * _decay(a)
     else:
         for i in range(values.shape[0]):
-            a = 0.5 * values[i]
-            values[i] = 0.0 if a > FARTHEST else math.exp(-a)
+            values[i] = _decay(0.5 * values[i])
 
 
 @kernel(void(i8, rw(1), rw(1)))
@@ -160,7 +239,7 @@ def _correlate_and_slope(kind, values, slopes):
     if kind == MATERN12:
         for i in range(values.shape[0]):
             a = math.sqrt(values[i])
-            e = 0.0 if a > FARTHEST else math.exp(-a)
+            e = _decay(a)
             values[i] = e
             # The slope is infinite where points coincide, but it only ever meets factors (s_ik - s_jk)^2 =
             # 0 there.
@@ -168,19 +247,19 @@ def _correlate_and_slope(kind, values, slopes):
     elif kind == MATERN32:
         for i in range(values.shape[0]):
             a = SQRT3 * math.sqrt(values[i])
-            e = 0.0 if a > FARTHEST else math.exp(-a)
-            values[i] = 0.0 if a > FARTHEST else (1.0 + a) * e
+            e = _decay(a)
+            values[i] = (1.0 + min(a, FARTHEST)) * e
             slopes[i] = 3.0 * e
     elif kind == MATERN52:
         for i in range(values.shape[0]):
             a = SQRT5 * math.sqrt(values[i])
-            e = 0.0 if a > FARTHEST else math.exp(-a)
-            values[i] = 0.0 if a > FARTHEST else (1.0 + a + a * a / 3.0) * e
-            slopes[i] = 0.0 if a > FARTHEST else (5.0 / 3.0) * (1.0 + a) * e
+            e = _decay(a)
+            b = min(a, FARTHEST)
+            values[i] = (1.0 + b + b * b / 3.0) * e
+            slopes[i] = (5.0 / 3.0) * (1.0 + b) * e
     else:
         for i in range(values.shape[0]):
-            a = 0.5 * values[i]
-            e = 0.0 if a > FARTHEST else math.exp(-a)
+            e = _decay(0.5 * values[i])
             values[i] = e
             slopes[i] = e
 
@@ -523,6 +602,630 @@ def drop_oldest(n, S, Z, L, work):
     for i in range(m):
         for k in range(D):
             S[i, k] = S[i + 1, k]
+
+
+# --- leaves: regions that learn one row at a time ------------------------------------------------
+#
+# A leaf keeps its small vectors in two arrays: ``inputs`` (2, D) holds centre and inverse lengthscale of each
+# covariate, ``outputs`` (4, P) offset, scale, discounted squares and discounted mass of each output; these start from
+# the prior, ``NU0 * SCALE0`` and ``NU0``, which fades like any row. ``gaps`` (rows, P) is 1 where a target is missing,
+# or has no rows at all where none is.
+
+
+@kernel(f8(i8, f8, f8, ro(2), ro(1), ro(2), ro(2), i8, ro(1), rw(1), rw(1), rw(1)))
+def _condition_leaf(kind, linear, noise, S, L, Z, gaps, n, s, v, mean, variance):
+    """Condition `s` on the first `n` rows; sets `v`, `mean`, the `variance` of each output, and returns c.
+
+    A missing target was filled by its mean, so that it moved no mean; what it seemed to explain is given back.
+    """
+    explained = project(kind, linear, S, L, Z, n, s, v, mean)
+    c = noise + explained
+    # Written so that NaN stays.
+    if c < noise:
+        c = noise
+    P = variance.shape[0]
+    for p in range(P):
+        variance[p] = c
+    for i in range(min(n, gaps.shape[0])):
+        square = v[i] * v[i]
+        gap = gaps[i]
+        for p in range(P):
+            variance[p] += gap[p] * square
+    return c
+
+
+@kernel(void(i8, f8, f8, rw(1), ro(1), ro(1), ro(1), ro(1), rw(2), rw(2), rw(2), rw(1)))
+def _append_leaf(n, c, discount, residual, y, s, v, variance, outputs, S, Z, L):
+    """Append a row and update the discounted squares; `residual` comes in as the mean and is overwritten."""
+    offset = outputs[0]
+    scale = outputs[1]
+    for p in range(y.shape[0]):
+        if math.isnan(y[p]):
+            residual[p] = 0.0
+        else:
+            residual[p] = (y[p] - offset[p]) / scale[p] - residual[p]
+            outputs[2, p] = discount * outputs[2, p] + residual[p] * residual[p] / variance[p]
+            outputs[3, p] = discount * outputs[3, p] + 1.0
+    append_row(n, s, v, math.sqrt(c), residual, S, Z, L)
+
+
+@kernel(void(ro(1), ro(2), rw(1)))
+def _scale_point(x, inputs, s):
+    """Set `s` to `x` in lengthscales about the centre."""
+    for k in range(s.shape[0]):
+        s[k] = (x[k] - inputs[0, k]) * inputs[1, k]
+
+
+@kernel(
+    f8(
+        i8, f8, f8, i8, ro(1), ro(2), ro(2), ro(2), ro(1), ro(2), ro(2),
+        rw(1), rw(1), rw(1), rw(1), rw(1), rw(1),
+    )
+)  # fmt: skip
+def predict_leaf(kind, linear, noise, n, x, inputs, outputs, S, L, Z, gaps, s, v, mean, variance, location, spread):
+    """Predict the outputs at `x` from the first `n` rows.  O(n^2 + n D + n P).
+
+    Sets location and spread of each output in the units of the targets, leaves in `s`, `v`, `mean` and `variance`
+    what `learn_leaf` needs, and returns the variance of a row in units of the signal, noise included.
+    """
+    _scale_point(x, inputs, s)
+    c = _condition_leaf(kind, linear, noise, S, L, Z, gaps, n, s, v, mean, variance)
+    for p in range(location.shape[0]):
+        location[p] = outputs[0, p] + outputs[1, p] * mean[p]
+        square = max(outputs[2, p] / outputs[3, p], LEAST_SQUARE)
+        spread[p] = outputs[1, p] * math.sqrt(variance[p] * square)
+    return c
+
+
+@kernel(void(i8, f8, f8, ro(1), ro(1), ro(1), rw(1), ro(1), rw(2), rw(2), rw(2), rw(1)))
+def learn_leaf(n, c, discount, y, s, v, mean, variance, outputs, S, Z, L):
+    """Append the row that `predict_leaf` was last called with, now that its targets `y` are known.  O(n + D + P).
+
+    NaN in `y` is a missing target. `mean` is overwritten. There must be room for a row.
+    """
+    _append_leaf(n, c, discount, mean, y, s, v, variance, outputs, S, Z, L)
+
+
+@kernel(
+    i8(
+        i8, f8, f8, f8, i8, i8, ro(2), ro(2), ro(2), ro(2),
+        rw(2), rw(1), rw(1), rw(1), rw(1), rw(2), rw(2), rw(1),
+    )
+)  # fmt: skip
+def rebuild_leaf(
+    kind, linear, noise, discount, start, stop, X, Y, inputs, gaps, outputs, s, v, mean, variance, S, Z, L
+):
+    """Learn rows `start` to `stop - 1` of `X` and `Y` one after the other, as `learn_leaf` would.  O(stop^3).
+
+    Returns `OK`, or `NOT_POSITIVE_DEFINITE` at the first row whose variance is not a positive number.
+    """
+    for i in range(start, stop):
+        _scale_point(X[i], inputs, s)
+        c = _condition_leaf(kind, linear, noise, S, L, Z, gaps, i, s, v, mean, variance)
+        if not (math.isfinite(c) and c > 0.0):
+            return NOT_POSITIVE_DEFINITE
+        _append_leaf(i, c, discount, mean, Y[i], s, v, variance, outputs, S, Z, L)
+    return OK
+
+
+@kernel(void(i8, f8, ro(2), ro(2), ro(2), ro(2), rw(2), rw(2), rw(2), rw(1), rw(2), rw(2)))
+def append_block(n, discount, V, C, R, T, outputs, S, Z, L, location, spread):
+    """Append a block of rows to a leaf at once, and say what each was predicted given those before it.  O(b (n + b)).
+
+    `V` (b, n) are the new rows of the factor left of their own block and `C` (b, b) that block's lower factor; `R`
+    (b, P) are the standardised targets minus their means given the first `n` rows, `T` (b, D) the scaled points.
+    """
+    P = R.shape[1]
+    for i in range(V.shape[0]):
+        start = (n + i) * (n + i + 1) // 2
+        row = L[start : start + n]
+        source = V[i]
+        for j in range(n):
+            row[j] = source[j]
+        tail = L[start + n : start + n + i + 1]
+        for j in range(i + 1):
+            tail[j] = C[i, j]
+        for k in range(T.shape[1]):
+            S[n + i, k] = T[i, k]
+        pivot = C[i, i]
+        for p in range(P):
+            z = R[i, p]
+            for j in range(i):
+                z -= C[i, j] * Z[n + j, p]
+            z /= pivot
+            Z[n + i, p] = z
+            # `location` comes in as the targets.
+            location[i, p] -= outputs[1, p] * z * pivot
+            square = max(outputs[2, p] / outputs[3, p], LEAST_SQUARE)
+            spread[i, p] = outputs[1, p] * pivot * math.sqrt(square)
+            outputs[2, p] = discount * outputs[2, p] + z * z
+            outputs[3, p] = discount * outputs[3, p] + 1.0
+
+
+@kernel(void(i8, f8, ro(2), ro(2), rw(2)))
+def measure_leaf(n, discount, Z, gaps, outputs):
+    """Recompute the discounted squares and mass of each output from `Z`, after rows have been dropped.  O(n P)."""
+    for p in range(Z.shape[1]):
+        outputs[2, p] = NU0 * SCALE0
+        outputs[3, p] = NU0
+    for i in range(n):
+        for p in range(Z.shape[1]):
+            if i >= gaps.shape[0] or gaps[i, p] == 0.0:
+                outputs[2, p] = discount * outputs[2, p] + Z[i, p] * Z[i, p]
+                outputs[3, p] = discount * outputs[3, p] + 1.0
+
+
+@kernel(void(ro(2), ro(2), ro(1), f8, ro(2), ro(2), rw(1)))
+def likelihood_gradient(inverse, A, scales, weight, G, S, out):
+    """Set ``out[k]`` to ``0.5 sum_ij W_ij G_ij (S_ik - S_jk)^2`` and ``out[D]`` to ``0.5 trace(W)``.  O(n^2 (D + P)).
+
+    ``W = weight * inverse - sum_p A_p A_p' / scales_p``; only the lower triangles of `inverse` and `G` are read.
+    """
+    n = S.shape[0]
+    D = S.shape[1]
+    P = A.shape[1]
+    for k in range(D + 1):
+        out[k] = 0.0
+    for i in range(n):
+        s = S[i]
+        a = A[i]
+        row = inverse[i]
+        g = G[i]
+        for j in range(i + 1):
+            b = A[j]
+            w = weight * row[j]
+            for p in range(P):
+                w -= a[p] * b[p] / scales[p]
+            if j == i:
+                out[D] += 0.5 * w
+            else:
+                t = S[j]
+                w *= g[j]
+                for k in range(D):
+                    difference = s[k] - t[k]
+                    out[k] += w * difference * difference
+
+
+# --- linear regression on lags ---------------------------------------------------------------------
+
+
+@kernel(void(ro(1), ro(2), ro(2), ro(2), f8, rw(1)))
+def lag_features(x, past_x, past_y, units, clip, f):
+    """Set `f` to 1 and the standardised features of a row.  O(D + P).
+
+    In this order: `x`, its change, the last `y`, and then two older changes of `y` and one of `x`. `past_x` (2, D)
+    and `past_y` (3, P) hold the newest row first; `units` (2, width - 1) centre and spread of each feature. Features
+    are cut at `clip` spreads: one jump must not throw the prediction of the next row.
+    """
+    D = x.shape[0]
+    P = past_y.shape[1]
+    f[0] = 1.0
+    at = 1
+    for k in range(D):
+        f[at + k] = x[k]
+        f[at + D + k] = x[k] - past_x[0, k]
+    at += 2 * D
+    for p in range(P):
+        f[at + p] = past_y[0, p]
+        f[at + P + p] = past_y[0, p] - past_y[1, p]
+        f[at + 2 * P + p] = past_y[1, p] - past_y[2, p]
+    at += 3 * P
+    for k in range(D):
+        f[at + k] = past_x[0, k] - past_x[1, k]
+    for j in range(units.shape[1]):
+        u = (f[j + 1] - units[0, j]) / units[1, j]
+        f[j + 1] = min(max(u, -clip), clip)
+
+
+@kernel(f8(i8, ro(1), ro(2), ro(2), rw(1), rw(1)))
+def predict_linear(width, f, P, B, gain, mean):
+    """Set ``gain = P f`` and ``mean = B' f`` over the first `width` features; returns ``1 + f' P f``."""
+    head = f[:width]
+    total = 0.0
+    for i in range(width):
+        gain[i] = _dot(P[i, :width], head)
+        total += f[i] * gain[i]
+    for p in range(mean.shape[0]):
+        mean[p] = 0.0
+    for i in range(width):
+        for p in range(mean.shape[0]):
+            mean[p] += B[i, p] * f[i]
+    # Round-off must not make the variance of a row smaller than its noise.
+    return 1.0 + max(total, 0.0)
+
+
+@kernel(void(i8, f8, f8, ro(1), ro(1), rw(2), rw(2)))
+def learn_linear(width, forgetting, c, gain, error, P, B):
+    """Recursive least squares: move the weights `B` by the `error` of a row and update `P`.  O(width^2).
+
+    `gain` and `c` come from `predict_linear`.
+    """
+    below = forgetting + c - 1.0
+    for i in range(width):
+        share = gain[i] / below
+        for p in range(error.shape[0]):
+            B[i, p] += share * error[p]
+        row = P[i]
+        for j in range(width):
+            row[j] = (row[j] - share * gain[j]) / forgetting
+
+
+@kernel(void(ro(1), ro(2), ro(2), ro(2), f8, i8, ro(3), ro(3), ro(2), rw(1), rw(2), rw(2), rw(1), rw(2), rw(2)))
+def predict_lags(x, past_x, past_y, units, clip, short, P, B, residuals, f, gains, means, c, location, spread):
+    """Predict the change of `y` by a linear regression on all features, by one on the `short` first ones, and as zero.
+
+    `P` (2, width, width) and `B` (2, width, outputs) belong to the regressions, ``residuals`` (6, outputs) holds the
+    discounted squares of the three predictions and their mass. Sets `location` and `spread` (3, outputs), and what
+    `learn_lags` needs: `f`, `gains` (2, width), `means` (2, outputs), `c` (2). O(width^2).
+    """
+    lag_features(x, past_x, past_y, units, clip, f)
+    width = f.shape[0]
+    c[0] = predict_linear(width, f, P[0], B[0], gains[0], means[0])
+    c[1] = predict_linear(short, f, P[1], B[1], gains[1], means[1])
+    for p in range(location.shape[1]):
+        last = past_y[0, p]
+        for k in range(3):
+            location[k, p] = last + means[k, p] if k < 2 else last
+            mass = residuals[3 + k, p]
+            # Few residuals say little about the next: wider by as much as a Student-t of so few is.
+            square = residuals[k, p] / mass * (1.0 + NU0 / mass) if mass > 0.0 else math.inf
+            spread[k, p] = math.sqrt(square * c[k] if k < 2 else square)
+
+
+@kernel(void(ro(1), f8, f8, i8, ro(2), ro(2), ro(1), rw(1), rw(3), rw(3), rw(2)))
+def learn_lags(change, forgetting, discount, short, gains, means, c, error, P, B, residuals):
+    """Learn the `change` of each output, NaN where it is not known.  O(width^2)."""
+    for k in range(3):
+        for p in range(change.shape[0]):
+            if math.isnan(change[p]):
+                error[p] = 0.0
+                continue
+            error[p] = change[p] - means[k, p] if k < 2 else change[p]
+            square = error[p] * error[p]
+            residuals[k, p] = discount * residuals[k, p] + (square / c[k] if k < 2 else square)
+            residuals[3 + k, p] = discount * residuals[3 + k, p] + 1.0
+        if k < 2:
+            width = short if k == 1 else P.shape[1]
+            learn_linear(width, forgetting, c[k], gains[k], error, P[k], B[k])
+
+
+@kernel(void(ro(1), ro(1), rw(2), rw(2)))
+def remember(x, y, past_x, past_y):
+    """Put a row in front of the last ones; a missing target keeps its last value.
+
+    An output that is seen for the first time (its past is NaN) is taken to have had this value before.
+    """
+    for k in range(x.shape[0]):
+        past_x[1, k] = past_x[0, k]
+        past_x[0, k] = x[k]
+    for p in range(y.shape[0]):
+        if math.isnan(past_y[0, p]):
+            past_y[2, p] = past_y[1, p] = past_y[0, p] = y[p]
+        else:
+            past_y[2, p] = past_y[1, p]
+            past_y[1, p] = past_y[0, p]
+            if not math.isnan(y[p]):
+                past_y[0, p] = y[p]
+
+
+@kernel(
+    void(
+        ro(2), ro(2), f8, f8, f8, i8, rw(2), rw(2), ro(2), rw(1), rw(2), rw(2), rw(1), rw(1),
+        rw(3), rw(3), rw(2), rw(2), rw(2), rw(4),
+    )
+)  # fmt: skip
+def learn_lags_rows(
+    X, Y, clip, forgetting, discount, short, past_x, past_y, units, f, gains, means, c, error,
+    P, B, residuals, features, changes, laws,
+):  # fmt: skip
+    """Predict and learn rows one after the other; `laws` (rows, 2, 3, outputs) gets locations and spreads.
+
+    `features` and `changes` get what `Autoregression` adds up later.
+    """
+    for i in range(X.shape[0]):
+        predict_lags(
+            X[i], past_x, past_y, units, clip, short, P, B, residuals, f, gains, means, c, laws[i, 0], laws[i, 1]
+        )
+        for j in range(f.shape[0]):
+            features[i, j] = f[j]
+        for p in range(Y.shape[1]):
+            changes[i, p] = Y[i, p] - past_y[0, p]
+        learn_lags(changes[i], forgetting, discount, short, gains, means, c, error, P, B, residuals)
+        remember(X[i], Y[i], past_x, past_y)
+
+
+@kernel(void(ro(1), rw(2)))
+def learn_moments(row, moments):
+    """Update count, mean and sum of squared deviations (3, columns) of each column; NaN is skipped."""
+    for k in range(row.shape[0]):
+        if not math.isnan(row[k]):
+            moments[0, k] += 1.0
+            away = row[k] - moments[1, k]
+            moments[1, k] += away / moments[0, k]
+            moments[2, k] += away * (row[k] - moments[1, k])
+
+
+# --- stacking -------------------------------------------------------------------------------------
+#
+# ``law`` (5, K, P) holds location, spread, scale, degrees of freedom and weight of each expert and output;
+# ``mixing`` (3, K, P) the learnt weight, the usual log scale and the number of the tail in use; ``tails`` (2, K, P, G)
+# the variance factor and the discounted log score of each candidate tail; ``outputs`` (4, P) the log of a common scale
+# factor, the number of targets seen, their mean and variance. ``candidates`` (2, G) holds degrees of freedom and log
+# norm of the tails.
+
+
+@kernel(void(f8, ro(2), ro(3), ro(4), ro(2), rw(3), rw(1)))
+def stack_predict(sharpness, candidates, mixing, tails, outputs, law, mean):
+    """Fill scale, degrees of freedom and weight of each expert from its location and spread; set the stacked `mean`.
+
+    An expert that is less sure than usual counts for less: its weight is multiplied by
+    ``(usual scale / scale)^sharpness``. An expert without a finite spread has no say.
+    """
+    K = law.shape[1]
+    for p in range(law.shape[2]):
+        factor = math.exp(outputs[0, p])
+        least = LEAST_OF_DEVIATION * math.sqrt(outputs[3, p]) + LEAST_OF_SIZE * abs(outputs[2, p])
+        total = 0.0
+        for k in range(K):
+            g = int(mixing[2, k, p])
+            spread = law[1, k, p]
+            law[3, k, p] = candidates[0, g]
+            if math.isfinite(spread) and spread > 0.0:
+                scale = max(spread * math.sqrt(tails[0, k, p, g]) * factor, least)
+                away = mixing[1, k, p] - math.log(scale)
+                if mixing[1, k, p] == UNKNOWN:
+                    away = 0.0
+                law[2, k, p] = scale
+                law[4, k, p] = mixing[0, k, p] * math.exp(sharpness * min(max(away, -40.0), 40.0))
+            else:
+                law[0, k, p] = 0.0
+                law[2, k, p] = 1.0
+                law[4, k, p] = 0.0
+            total += law[4, k, p]
+        mean[p] = 0.0
+        for k in range(K):
+            law[4, k, p] = law[4, k, p] / total if total > 0.0 else 1.0 / K
+            mean[p] += law[4, k, p] * law[0, k, p]
+
+
+@kernel(void(f8, ro(2), ro(3), ro(4), ro(2), rw(4), rw(2)))
+def stack_predict_rows(sharpness, candidates, mixing, tails, outputs, laws, means):
+    """As `stack_predict` for many rows: `laws` (rows, 5, K, P), `means` (rows, P)."""
+    for i in range(laws.shape[0]):
+        stack_predict(sharpness, candidates, mixing, tails, outputs, laws[i], means[i])
+
+
+@kernel(f8(f8, f8))
+def _t_log_shape(dof, square):
+    return -0.5 * (dof + 1.0) * math.log1p(square / dof)
+
+
+@kernel(f8(ro(1), f8, f8, f8))
+def _interpolate(table, x, lowest, per_unit):
+    """Value of a table at `x`, linear between its entries, which start at `lowest` and come `per_unit` to one."""
+    place = (x - lowest) * per_unit
+    last = table.shape[0] - 2
+    i = int(min(max(place, 0.0), float(last)))
+    part = min(max(place - i, 0.0), 1.0)
+    return table[i] + part * (table[i + 1] - table[i])
+
+
+@kernel(f8(f8))
+def _normal_quantile(u):
+    """Quantile of the standard normal for u in (0, 1), to about 4e-4: enough to learn a correlation from."""
+    tail = min(u, 1.0 - u)
+    t = math.sqrt(-2.0 * math.log(tail))
+    q = t - (2.515517 + t * (0.802853 + t * 0.010328)) / (1.0 + t * (1.432788 + t * (0.189269 + t * 0.001308)))
+    return -q if u < 0.5 else q
+
+
+@kernel(void(ro(1), ro(1), ro(2), ro(2), rw(3), rw(4), rw(2), rw(3), rw(1), rw(1)))
+def stack_learn(rates, y, candidates, cdf, mixing, tails, outputs, law, likelihood, scores):
+    """Learn weights and tails from the targets `y` of the row that `stack_predict` was last called for.  O(K P G).
+
+    `rates` holds the step of the weights, their floor, the least step of the tails, the discount of their scores, the
+    step of the common scale and that of the usual scale. NaN in `y` leaves an output as it is.
+    Sets ``scores[p]`` to the normal score of each target, NaN where it is missing. `likelihood` (K) is scratch.
+    """
+    eta, floor, tail_step, tail_discount, scale_step, usual_step = (
+        rates[0], rates[1], rates[2], rates[3], rates[4], rates[5],
+    )  # fmt: skip
+    K = law.shape[1]
+    G = candidates.shape[1]
+    for p in range(y.shape[0]):
+        if math.isnan(y[p]):
+            scores[p] = math.nan
+            continue
+        outputs[1, p] += 1.0
+        young = 1.0 / (1.0 + outputs[1, p])
+        away = y[p] - outputs[2, p]
+        outputs[2, p] += away / outputs[1, p]
+        outputs[3, p] += (away * (y[p] - outputs[2, p]) - outputs[3, p]) / outputs[1, p]
+        # Densities of the experts, relative to the largest.
+        largest = -math.inf
+        for k in range(K):
+            z = (y[p] - law[0, k, p]) / law[2, k, p]
+            g = int(mixing[2, k, p])
+            likelihood[k] = candidates[1, g] - math.log(law[2, k, p]) + _t_log_shape(law[3, k, p], z * z)
+            if law[4, k, p] > 0.0:
+                largest = max(largest, likelihood[k])
+        density = 0.0
+        below = 0.0
+        for k in range(K):
+            likelihood[k] = math.exp(min(likelihood[k] - largest, 0.0))
+            density += law[4, k, p] * likelihood[k]
+            z = (y[p] - law[0, k, p]) / law[2, k, p]
+            g = int(mixing[2, k, p])
+            below += law[4, k, p] * _interpolate(cdf[g], math.asinh(z), -CDF_REACH, CDF_PER_UNIT)
+        scores[p] = _normal_quantile(min(max(below, 1e-9), 1.0 - 1e-9))
+        # Weights: a step of expectation-maximisation, in the share that each had in this row.
+        pull = 0.0
+        total = 0.0
+        for k in range(K):
+            share = law[4, k, p]
+            if share > 0.0:
+                blame = share * likelihood[k] / density
+                z = (y[p] - law[0, k, p]) / law[2, k, p]
+                dof = law[3, k, p]
+                pull += blame * ((dof + 1.0) * z * z / (dof + z * z) - 1.0)
+                change = eta * (blame - share)
+                # In proportion to the learnt weight, as the share is.
+                mixing[0, k, p] *= max(1.0 + change / share, 0.5) if share > 1e-12 else 1.0
+            mixing[0, k, p] = max(mixing[0, k, p], floor)
+            total += mixing[0, k, p]
+        for k in range(K):
+            mixing[0, k, p] /= total
+        outputs[0, p] = min(max(outputs[0, p] + scale_step * pull, -3.0), 3.0)
+        # Tails of each expert on its own.
+        for k in range(K):
+            spread = law[1, k, p]
+            if not (math.isfinite(spread) and spread > 0.0):
+                continue
+            log_scale = math.log(law[2, k, p])
+            if mixing[1, k, p] == UNKNOWN:
+                mixing[1, k, p] = log_scale
+            else:
+                mixing[1, k, p] += max(usual_step, young) * (log_scale - mixing[1, k, p])
+            z = (y[p] - law[0, k, p]) / spread
+            square = min(z * z, 1e30)
+            step = max(tail_step, young)
+            best = 0
+            for g in range(G):
+                dof = candidates[0, g]
+                factor = tails[0, k, p, g]
+                tails[1, k, p, g] = (
+                    tail_discount * tails[1, k, p, g]
+                    + candidates[1, g] - 0.5 * math.log(factor) + _t_log_shape(dof, square / factor)
+                )  # fmt: skip
+                robust = (dof + 1.0) / (dof + square / factor) * square
+                tails[0, k, p, g] = max((1.0 - step) * factor + step * robust, LEAST_FACTOR)
+                if tails[1, k, p, g] > tails[1, k, p, best]:
+                    best = g
+            mixing[2, k, p] = best
+
+
+@kernel(i8(f8, f8, ro(3), ro(3), rw(3), rw(3), rw(1)))
+def refresh_copula(prior_mass, floor, moments, pairs, R, factors, log_dets):
+    """Set the correlations `R` (C, P, P), their lower factors and half log determinants from discounted moments.
+
+    The prior is worth `prior_mass` rows of independence. A matrix that pairs with different rows have made indefinite
+    is drawn towards independence until it has a factor. Returns how often that was needed.
+    """
+    P = R.shape[1]
+    repairs = 0
+    for c in range(R.shape[0]):
+        shrink = 1.0 - floor
+        while True:
+            for i in range(P):
+                for j in range(i + 1):
+                    R[c, i, j] = moments[c, i, j] / (pairs[c, i, j] + prior_mass)
+            for i in range(P):
+                own = prior_mass / (pairs[c, i, i] + prior_mass)
+                factors[c, i, i] = math.sqrt(R[c, i, i] + own)
+            for i in range(P):
+                for j in range(i):
+                    r = shrink * R[c, i, j] / (factors[c, i, i] * factors[c, j, j])
+                    R[c, i, j] = r
+                    R[c, j, i] = r
+            for i in range(P):
+                R[c, i, i] = 1.0
+            fine = True
+            log_det = 0.0
+            for i in range(P):
+                for j in range(i + 1):
+                    a = R[c, i, j]
+                    for k in range(j):
+                        a -= factors[c, i, k] * factors[c, j, k]
+                    if j < i:
+                        factors[c, i, j] = a / factors[c, j, j]
+                    else:
+                        if not a > 0.1 * floor:
+                            fine = False
+                            a = 1.0
+                        factors[c, i, i] = math.sqrt(a)
+                        log_det += 0.5 * math.log(a)
+            if fine:
+                break
+            repairs += 1
+            shrink *= 0.9
+        log_dets[c] = log_det
+    return repairs
+
+
+@kernel(void(ro(1), f8, ro(1), ro(1), ro(2), ro(2), ro(3), ro(1), rw(3), rw(3), rw(2), rw(2)))
+def learn_copula(
+    discounts, score_discount, scores, dofs, norms, quantiles, factors, log_dets, moments, pairs, fit, work
+):
+    """Learn the correlation of normal scores at several speeds, and how well each speed and tail did.  O(C V P^2).
+
+    ``fit`` (C, V) are discounted log densities of the copula with the correlation of speed `c` and ``dofs[v]`` degrees
+    of freedom; `norms` (2, V) the log norms of the joint and of the marginal Student-t; `quantiles` (V, n) tables that
+    turn normal scores into those of the Student-t; `work` (2, P) scratch. NaN scores are outputs not seen: they teach
+    only the pairs that were.
+    """
+    P = scores.shape[0]
+    whole = True
+    for p in range(P):
+        if math.isnan(scores[p]):
+            whole = False
+    if whole:
+        t = work[0]
+        z = work[1]
+        for v in range(dofs.shape[0]):
+            dof = dofs[v]
+            alone = 0.0
+            for p in range(P):
+                t[p] = _interpolate(quantiles[v], scores[p], -SCORE_REACH, SCORE_PER_UNIT)
+                alone += norms[1, v] + _t_log_shape(dof, t[p] * t[p])
+            for c in range(factors.shape[0]):
+                L = factors[c]
+                square = 0.0
+                for i in range(P):
+                    z[i] = (t[i] - _dot(L[i, :i], z[:i])) / L[i, i]
+                    square += z[i] * z[i]
+                joint = norms[0, v] - log_dets[c] - 0.5 * (dof + P) * math.log1p(square / dof)
+                fit[c, v] = score_discount * fit[c, v] + joint - alone
+    for c in range(discounts.shape[0]):
+        d = discounts[c]
+        for i in range(P):
+            if math.isnan(scores[i]):
+                continue
+            a = min(max(scores[i], -SCORE_CLIP), SCORE_CLIP)
+            for j in range(i + 1):
+                if math.isnan(scores[j]):
+                    continue
+                b = min(max(scores[j], -SCORE_CLIP), SCORE_CLIP)
+                moments[c, i, j] = d * moments[c, i, j] + a * b
+                pairs[c, i, j] = d * pairs[c, i, j] + 1.0
+
+
+@kernel(
+    i8(
+        f8, ro(1), i8, i8, ro(2), ro(2), ro(2), ro(1), f8, ro(1), ro(2), ro(2), f8, f8,
+        rw(3), rw(4), rw(2), rw(4), rw(1), rw(1), rw(1), rw(3), rw(3), rw(1), rw(3), rw(3), rw(2), rw(2),
+    )
+)  # fmt: skip
+def stack_learn_rows(
+    sharpness, rates, done, every, Y, candidates, cdf, discounts, score_discount, dofs, norms, quantiles, prior, floor,
+    mixing, tails, outputs, laws, mean, likelihood, scores, R, factors, log_dets, moments, pairs, fit, work,
+):  # fmt: skip
+    """Predict and learn the rows `Y` one after the other; `laws` (rows, 5, K, P) holds locations and spreads.
+
+    `done` is the number of rows learnt before; correlations are refreshed every so many. Returns how often.
+    """
+    refreshed = 0
+    for i in range(Y.shape[0]):
+        stack_predict(sharpness, candidates, mixing, tails, outputs, laws[i], mean)
+        stack_learn(rates, Y[i], candidates, cdf, mixing, tails, outputs, laws[i], likelihood, scores)
+        done += 1
+        if Y.shape[1] > 1:
+            learn_copula(
+                discounts, score_discount, scores, dofs, norms, quantiles, factors, log_dets, moments, pairs, fit, work
+            )
+            if done % every == 0:
+                refresh_copula(prior, floor, moments, pairs, R, factors, log_dets)
+                refreshed += 1
+    return refreshed
 
 
 # --- packed and square ----------------------------------------------------------------------------

@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 from scipy.special import gammaln
 
 from momostream.covariance import input_spread
-from momostream.regions import NU0, SCALE0, SHRINKAGE, HeldOut, Posterior, nearest_correlation, standardisation
+from momostream.kernels import NU0, SCALE0
+from momostream.regions import SHRINKAGE, HeldOut, Posterior, nearest_correlation, standardisation
 
 __all__ = ["LinearExpert"]
 

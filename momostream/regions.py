@@ -23,13 +23,12 @@ from scipy.special import multigammaln
 
 from momostream import dense, kernels
 from momostream.covariance import Covariance
+from momostream.kernels import NU0, SCALE0
 
 __all__ = ["HeldOut", "Posterior", "Region"]
 
 Array = NDArray[np.float64]
 Rows = NDArray[np.intp]
-
-NU0, SCALE0 = 2.0, 0.3
 
 # Correlations are shrunk by this much: exactly collinear outputs keep a proper density, and the day they part
 # costs tens of nats, not thousands.

@@ -1,10 +1,14 @@
-"""Hyper-parameters by maximum a posteriori: the objective with its analytic gradient, and L-BFGS for `fit`."""
+"""Hyper-parameters by maximum a posteriori.
+
+The objective with its analytic gradient, L-BFGS for `fit`, and an L-BFGS that stops after every gradient for streams.
+"""
 
 from __future__ import annotations
 
 from copy import deepcopy
 from dataclasses import dataclass
 from functools import cache
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,9 +18,10 @@ from threadpoolctl import ThreadpoolController
 
 from momostream import kernels
 from momostream.covariance import Covariance, Prior, input_spread
-from momostream.regions import NU0, SCALE0, standardisation
+from momostream.kernels import NU0, SCALE0
+from momostream.regions import standardisation
 
-__all__ = ["TuningJob", "log_likelihood", "tune"]
+__all__ = ["ResumableTuner", "TuningJob", "log_likelihood", "tune"]
 
 Array = NDArray[np.float64]
 
@@ -78,21 +83,29 @@ def log_likelihood(
         scales = signal
         value = -0.5 * float((quadratic / scales + n * np.log(2.0 * np.pi * scales)).sum()) - 0.5 * P * log_det
     # d value / d K = -W / 2 with W = P K^-1 - sum_p a_p a_p' / scale_p.
-    W = np.tril(inverse)
-    W += np.tril(W, -1).T
-    W *= P
-    W -= (A / scales) @ A.T
     gradient = np.empty(covariance.n_parameters(D))
-    kernels.gradient_contraction(W, G, S, gradient[:D])
-    gradient[D] = 0.5 * np.trace(W) * np.exp(theta[D])
+    A = np.ascontiguousarray(A)
+    kernels.likelihood_gradient(inverse, A, scales, float(P), G, S, gradient[: D + 1])
+    gradient[D] *= np.exp(theta[D])
     if covariance.linear:
-        SWS = np.einsum("ij,ij->j", S, W @ S)
+        W = np.tril(inverse) + np.tril(inverse, -1).T
+        SWS = np.einsum("ij,ij->j", S, P * (W @ S) - (A / scales) @ (A.T @ S))
         gradient[:D] -= linear * SWS
         gradient[D + 1] = 0.5 * linear * SWS.sum()
     gradient *= -1.0
     if signal is not None:
         gradient = np.concatenate([gradient, 0.5 * (quadratic / scales - n)])
     return value, gradient
+
+
+def _objective(covariance: Covariance, theta: Array, X: Array, R: Array, prior: Prior) -> tuple[float, Array]:
+    """Negative log posterior of ``theta``, up to a constant, and its gradient."""
+    away = (theta - prior.centre) / prior.width
+    try:
+        value, gradient = log_likelihood(covariance, theta, X, R)
+    except np.linalg.LinAlgError:
+        return HOPELESS, np.zeros_like(theta)
+    return 0.5 * float(away @ away) - value, away / prior.width - gradient
 
 
 def tune(
@@ -114,12 +127,7 @@ def tune(
     """
 
     def objective(theta: Array) -> tuple[float, Array]:
-        away = (theta - prior.centre) / prior.width
-        try:
-            value, gradient = log_likelihood(covariance, theta, X, R)
-        except np.linalg.LinAlgError:
-            return HOPELESS, np.zeros_like(theta)
-        return 0.5 * float(away @ away) - value, away / prior.width - gradient
+        return _objective(covariance, theta, X, R, prior)
 
     start = np.clip(start, prior.lower, prior.upper)
     if max_iterations == 0:
@@ -134,6 +142,134 @@ def tune(
         options={"maxiter": max_iterations},
     )
     return np.asarray(found.x, dtype=np.float64), float(found.fun)
+
+
+class ResumableTuner:
+    """L-BFGS within a box that does one gradient evaluation per call.
+
+    Steps that do not go down far enough are shortened; a step that gains less than `ENOUGH` ends the search, because
+    less than a tenth of a nat is not worth a gradient.
+
+    Parameters
+    ----------
+    covariance
+        The covariance function.
+    X, R
+        Rows ``(n, n_inputs)`` and standardised targets ``(n, n_targets)``, no missing values.
+    prior
+        Prior and bounds of the hyper-parameters.
+    start
+        Where to start.
+    max_evaluations
+        Gradients at most.
+
+    Attributes
+    ----------
+    theta
+        Best hyper-parameters so far.
+    n_left
+        Gradients left; 0 when the search is over.
+
+    Examples
+    --------
+    >>> covariance = Covariance.parse("rbf")
+    >>> X = np.linspace(-3.0, 3.0, 40)[:, None]
+    >>> prior = covariance.prior(np.ones(1))
+    >>> tuner = ResumableTuner(covariance, X, np.sin(X), prior, prior.centre, max_evaluations=30)
+    >>> while tuner.n_left:
+    ...     tuner.advance()
+    >>> print(np.exp(tuner.theta[:1]).round(1))
+    [1.8]
+    """
+
+    ENOUGH = 0.1
+    MEMORY = 6
+    LONGEST_STEP = 2.0
+
+    def __init__(
+        self, covariance: Covariance, X: Array, R: Array, prior: Prior, start: Array, max_evaluations: int
+    ) -> None:
+        self.covariance, self.X, self.R, self.prior = covariance, X, R, prior
+        self.theta = np.clip(start, prior.lower, prior.upper)
+        self.n_left = max_evaluations
+        self._value = np.inf
+        self._gradient = np.zeros_like(self.theta)
+        self._direction = np.zeros_like(self.theta)
+        self._step = 0.0
+        self._moves: list[Array] = []
+        self._turns: list[Array] = []
+
+    def advance(self) -> None:
+        """Evaluate one gradient and decide on the next point."""
+        trial = np.clip(self.theta + self._step * self._direction, self.prior.lower, self.prior.upper)
+        value, gradient = _objective(self.covariance, trial, self.X, self.R, self.prior)
+        self.n_left -= 1
+        move = trial - self.theta
+        if value <= self._value + 1e-4 * float(self._gradient @ move) or np.isinf(self._value):
+            turn = gradient - self._gradient
+            if np.isfinite(self._value):
+                if move @ turn > 1e-8 * np.sqrt((move @ move) * (turn @ turn)):
+                    self._moves = [*self._moves, move][-self.MEMORY :]
+                    self._turns = [*self._turns, turn][-self.MEMORY :]
+                if self._value - value < self.ENOUGH:
+                    self.n_left = 0
+            self.theta, self._value, self._gradient = trial, value, gradient
+            self._turn()
+        else:
+            self._step *= 0.3
+            if self._step < 0.01:
+                if not self._moves:
+                    self.n_left = 0
+                self._moves, self._turns = [], []
+                self._turn()
+        if np.abs(self._step * self._direction).max(initial=0.0) < 1e-3:
+            self.n_left = 0
+
+    def _turn(self) -> None:
+        """The next direction: the two-loop recursion over the free parameters."""
+        free = ~(
+            ((self.theta <= self.prior.lower) & (self._gradient > 0.0))
+            | ((self.theta >= self.prior.upper) & (self._gradient < 0.0))
+        )
+        q = np.where(free, self._gradient, 0.0)
+        shares = []
+        for move, turn in zip(reversed(self._moves), reversed(self._turns), strict=True):
+            share = (move @ q) / (move @ turn)
+            shares.append(share)
+            q = q - share * turn
+        if self._moves:
+            q = q * ((self._moves[-1] @ self._turns[-1]) / (self._turns[-1] @ self._turns[-1]))
+        else:
+            q = q / max(1.0, float(np.linalg.norm(q)))
+        for move, turn, share in zip(self._moves, self._turns, reversed(shares), strict=True):
+            q = q + move * (share - (turn @ q) / (move @ turn))
+        self._direction = np.where(free, -q, 0.0)
+        if self._direction @ self._gradient >= 0.0:
+            self._direction = np.where(free, -self._gradient, 0.0)
+            self._moves, self._turns = [], []
+        longest = np.abs(self._direction).max(initial=0.0)
+        if longest > self.LONGEST_STEP:
+            self._direction *= self.LONGEST_STEP / longest
+        self._step = 1.0
+
+    def state(self) -> dict[str, Any]:
+        """Everything as plain data."""
+        prior = self.prior
+        return {
+            "X": self.X, "R": self.R, "theta": self.theta, "n_left": self.n_left, "value": self._value,
+            "gradient": self._gradient, "direction": self._direction, "step": self._step,
+            "moves": list(self._moves), "turns": list(self._turns),
+            "prior": [prior.centre, prior.width, prior.lower, prior.upper],
+        }  # fmt: skip
+
+    @classmethod
+    def from_state(cls, state: dict[str, Any], covariance: Covariance) -> ResumableTuner:
+        """The tuner that `state` was taken from."""
+        tuner = cls(covariance, state["X"], state["R"], Prior(*state["prior"]), state["theta"], state["n_left"])
+        tuner.theta, tuner._value, tuner._gradient = state["theta"], state["value"], state["gradient"]
+        tuner._direction, tuner._step = state["direction"], state["step"]
+        tuner._moves, tuner._turns = list(state["moves"]), list(state["turns"])
+        return tuner
 
 
 @dataclass(frozen=True)

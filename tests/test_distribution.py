@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy import stats
 from scipy.integrate import quad
+from scipy.special import beta
 
 from momostream.distribution import CopulaDistribution, Distribution, MixtureDistribution
 from momostream.laws import Law, Mixture, Product, Routed, StudentT
@@ -941,3 +942,140 @@ def test_repr_shows_the_first_rows_and_outputs():
 
 def test_a_law_of_any_kind_is_a_law():
     assert all(issubclass(kind, Law) for kind in (StudentT, Product, Mixture, Routed))
+
+
+# -----------------------------------------------------------------------------------------------------------
+# Continuous ranked probability score
+
+
+def mean_distance(y, dof):
+    """E|T - y| of a standard Student-t, in closed form."""
+    law = stats.norm if np.isinf(dof) else stats.t(dof)
+    stretch = 1.0 if np.isinf(dof) else (dof + y**2) / (dof - 1.0)
+    return y * (2.0 * law.cdf(y) - 1.0) + 2.0 * law.pdf(y) * stretch
+
+
+def expected_crps(m, y, row=0, target=0):
+    """E|Y - y| - E|Y - Y'| / 2, pair by pair of components; the narrower one is integrated over."""
+    w, mean, scale, dof = (a[row, :, target] for a in m._arrays)
+
+    # Tanh-sinh quadrature over the real line.
+    u = np.linspace(-4.0, 4.0, 1601)
+    x = np.sinh(0.5 * np.pi * np.sinh(u))
+    slope = (u[1] - u[0]) * 0.5 * np.pi * np.cosh(u) * np.cosh(0.5 * np.pi * np.sinh(u))
+
+    def pair(i, j):
+        i, j = (i, j) if scale[i] >= scale[j] else (j, i)
+        law = stats.norm if np.isinf(dof[j]) else stats.t(dof[j])
+        at = (mean[j] + scale[j] * x - mean[i]) / scale[i]
+        return (slope * law.pdf(x) * scale[i] * mean_distance(at, dof[i])).sum()
+
+    K = range(w.size)
+    to_y = sum(w[k] * scale[k] * mean_distance((y - mean[k]) / scale[k], dof[k]) for k in K)
+    return to_y - 0.5 * sum(w[i] * w[j] * pair(i, j) for i in K for j in K if w[i] * w[j] > 0.0)
+
+
+@pytest.mark.parametrize("dof", [1.2, 2.0, 3.0, 30.0, 1e6, np.inf])
+def test_crps_of_a_student_t_is_the_closed_form(dof):
+    z = np.array([0.0, 0.1, -1.0, 3.0, -20.0, 1e6, -1e30])
+    m = Marginals(1.0, np.full((1, 1, z.size), 5.0), 2.0, dof)
+    spread = mean_distance(0.0, np.inf) * np.sqrt(2.0)
+    if np.isfinite(dof):
+        spread = 4.0 * np.sqrt(dof) / (dof - 1.0) * beta(0.5, dof - 0.5) / beta(0.5, 0.5 * dof) ** 2
+    expected = 2.0 * (mean_distance(z, dof) - 0.5 * spread)
+    assert_allclose(m.crps([5.0 + 2.0 * z])[0], expected, rtol=5e-5 if dof < 2.0 else 2e-5)
+
+
+@pytest.mark.parametrize(
+    ("spread", "log_scale", "dofs"),
+    [
+        (2.0, 0.5, [3.0, 8.0, np.inf]),
+        (3.0, 2.0, [2.5, 30.0, np.inf]),
+        (1e3, 0.5, [4.0, np.inf]),
+        (2.0, 1.0, [1.5, 4.0]),
+    ],
+)
+def test_crps_of_a_mixture_is_that_of_all_pairs(spread, log_scale, dofs):
+    rng = np.random.default_rng(0)
+    shape = (1, 3, 2)
+    weights = rng.dirichlet(np.ones(3), size=(1, 2)).transpose(0, 2, 1)
+    m = Marginals(
+        weights, spread * rng.normal(size=shape), np.exp(log_scale * rng.normal(size=shape)), rng.choice(dofs, shape)
+    )
+    for y in (m.quantile(0.5), m.quantile(0.03), m.quantile(0.9999), m.mean + 100.0 * spread):
+        expected = [expected_crps(m, y[0, p], 0, p) for p in range(2)]
+        assert_allclose(m.crps(y)[0], expected, rtol=3e-5)
+
+
+def test_crps_of_points():
+    # Narrower than the spacing of floats around their means.
+    m = Marginals([[[0.25], [0.75]]], [[[1e6], [1e6 + 4.0]]], 1e-15, 5.0)
+    # E|Y - y| - E|Y - Y'| / 2 = 3 - 0.75, 1 - 0.75 and 6 - 0.75.
+    for y, expected in ((1e6, 2.25), (1e6 + 4.0, 0.25), (1e6 - 3.0, 5.25)):
+        assert_allclose(m.crps([[y]]), expected, rtol=1e-6)
+    assert_allclose(Marginals(1.0, [[[1.0]]], 1e-20, np.inf).crps([[1.0]]), 0.233695e-20, rtol=1e-5)
+
+
+def test_crps_does_not_care_about_units_or_padding():
+    m = random_marginals(np.random.default_rng(1), 3, 3, 2)
+    Y = m.quantile(0.3)
+    scaled = Marginals(m.weights, 7.0 - 1e-3 * m.means, 1e-3 * m.scales, m.dofs)
+    assert_allclose(scaled.crps(7.0 - 1e-3 * Y), 1e-3 * m.crps(Y), rtol=1e-6)
+    padding = [np.zeros((3, 2, 2)), np.full((3, 2, 2), 50.0), np.ones((3, 2, 2)), np.full((3, 2, 2), 0.5)]
+    padded = Marginals(*(np.concatenate([a, b], axis=1) for a, b in zip(m._arrays, padding, strict=True)))
+    assert_allclose(padded.crps(Y), m.crps(Y), rtol=1e-5)
+
+
+def test_crps_of_no_mean_is_infinite():
+    m = Marginals([[[0.5, 0.5], [0.5, 0.5]]], 0.0, 1.0, [[[1.0, 3.0], [5.0, 3.0]]])
+    crps = m.crps([[0.0, 0.0]])
+    assert np.isinf(crps[0, 0]) and np.isfinite(crps[0, 1])
+    assert np.isnan(m.crps([[np.nan, np.nan]])).all()
+    given = CopulaDistribution(m, [[1.0, 0.2], [0.2, 1.0]], np.inf).condition({1: 0.0})
+    # What is known makes the tails lighter by 1 / 0.96.
+    assert np.isfinite(given.crps([[0.0]]))
+    m = Marginals(1.0, np.zeros((1, 1, 2)), 1.0, [[[0.9, 3.0]]])
+    given = CopulaDistribution(m, [[1.0, 0.2], [0.2, 1.0]], np.inf).condition({1: 0.0})
+    assert np.isinf(given.crps([[0.0]])) and np.isnan(given.crps([[np.nan]]))
+
+
+def test_crps_of_many_rows_is_found_in_parts(monkeypatch):
+    m = random_marginals(np.random.default_rng(2), 7, 2, 2)
+    Y = m.quantile(0.8)
+    whole = m.crps(Y)
+    monkeypatch.setattr("momostream.marginals._CHUNK", 3 * 2 * 4 * 78)
+    assert_array_equal(m.crps(Y), whole)
+
+
+def test_crps_is_twice_the_mean_pinball_loss(dist):
+    Y = with_gaps(np.random.default_rng(0), dist.quantile(0.35))
+    scores = np.linspace(-7.0, 7.0, 2001)
+    q = stats.norm.cdf(scores)
+    weights = stats.norm.pdf(scores) * (scores[1] - scores[0])
+    gap = Y - dist.quantile(q)
+    pinball = np.maximum(q[:, np.newaxis, np.newaxis] * gap, (q - 1.0)[:, np.newaxis, np.newaxis] * gap)
+    expected = 2.0 * np.tensordot(weights, pinball, 1)
+    crps = dist.crps(Y)
+    assert_allclose(crps, expected, rtol=2e-5)
+    assert_array_equal(np.isnan(crps), np.isnan(Y))
+    # What laws inherit that know no better way.
+    assert_allclose(Distribution._crps(dist, Y), expected, rtol=2e-5)
+
+
+def test_crps_of_infinite_values_and_of_no_rows(dist):
+    assert np.isposinf(dist.crps(np.full((4, dist.n_targets), -np.inf))).all()
+    assert dist[:0].crps(np.zeros((0, dist.n_targets))).shape == (0, dist.n_targets)
+    with pytest.raises(ValueError, match="shape"):
+        dist.crps(np.zeros(4))
+
+
+def test_crps_of_a_conditioned_law_that_jumps():
+    rng = np.random.default_rng(4)
+    m = random_marginals(rng, 2, 4, 2, spread=300.0)
+    given = CopulaDistribution(m, [[1.0, 0.9], [0.9, 1.0]], 6.0).condition({0: m.mean[:, 0]})
+    y = given.quantile(0.2)
+    q = stats.norm.cdf(np.linspace(-8.0, 8.0, 8001))[:, np.newaxis, np.newaxis]
+    edges = np.sort(np.concatenate([given.quantile(q.ravel()), y[np.newaxis]]), axis=0)
+    middle = 0.5 * (edges[1:] + edges[:-1])
+    missed = np.array([given.cdf(x) for x in middle]) - (middle > y)
+    assert_allclose(given.crps(y), (np.diff(edges, axis=0) * missed**2).sum(axis=0), rtol=1e-4)

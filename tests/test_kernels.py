@@ -455,5 +455,5 @@ def test_each_kernel_has_one_signature_and_keeps_nan():
     assert len(compiled) >= 16
     for function in compiled:
         assert len(function.signatures) == 1, function
-        assert function.targetoptions["fastmath"] == {"reassoc", "contract", "nsz"}
+        assert function.targetoptions["fastmath"] <= {"reassoc", "contract", "nsz"}
         assert function.targetoptions["nogil"] and function.targetoptions["error_model"] == "numpy"

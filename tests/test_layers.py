@@ -19,13 +19,14 @@ PACKAGE = ROOT / "momostream"
 
 # A module imports modules of strictly lower rank only.
 LAYERS = [
-    {"kernels", "student", "warping", "presets", "nodes", "datasets", "statistics", "vocabulary"},
-    {"marginals", "dense", "covariance"},
-    {"laws", "regions"},
-    {"distribution", "linear", "structure", "tuning", "weights"},
-    {"inference", "splits", "circuits"},
+    {"kernels", "student", "warping", "presets", "nodes", "datasets", "rows", "vocabulary", "container"},
+    {"marginals", "dense", "covariance", "statistics", "autoregression", "stacking"},
+    {"laws", "regions", "bounded"},
+    {"distribution", "linear", "structure", "tuning", "weights", "leaves"},
+    {"inference", "trees"},
     {"experts"},
-    {"model"},
+    {"model", "stream"},
+    {"prediction"},
     {"online", "sklearn", "forecasting", "persistence", "metrics"},
     {"drawing", "plotting"},
     {"backtest", "report"},

@@ -1,0 +1,336 @@
+"""Streams: momostream beside the yardstick and rivals, predict then learn, row by row.
+
+    python -m benchmarks.stream [feed ...] [--rows 3000] [--models momostream ridge ...] [--cap 300] [--seeds 1]
+                                [--missing 0] [--frozen] [--quick]
+
+The first rows of each file in file order (`benchmarks.data.stream`; the data are found through ``MOMOSTREAM_DATA``).
+The first 200 rows are not scored, but the rows 30 to 199 have a table of their own. Every run has a process of its own
+with one BLAS thread, and ends when its calls have used ``--cap`` CPU seconds. Results are appended to
+``results/stream.jsonl``; ``results/stream.md`` is written from the newest result of each kind.
+
+``--missing`` hides that share of the target values from learning; all are scored. ``--frozen`` runs without garbage
+collection. The yardstick is a file of its own, which ``MOMOSTREAM_YARDSTICK`` names (by default
+``../shared/yardstick/yardstick.py`` beside the repository); it is run as it is, scored by its own numbers, and left
+out where it is not there. ``--quick`` is a small run that keeps nothing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import importlib.util
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterable, Iterator
+from datetime import datetime
+from importlib.metadata import version
+from pathlib import Path
+from types import ModuleType
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from benchmarks.data import ROOT, Feed, feeds, stream
+from benchmarks.harness import (
+    PACKAGES,
+    RESULTS,
+    bytes_held,
+    in_own_process,
+    keep_result,
+    kept_results,
+    options_unless_task,
+    revision,
+    write_results,
+)
+from benchmarks.rivals import RIVALS, Residuals
+from benchmarks.scores import EARLY, UNSCORED, Law, Record, Student
+from benchmarks.stream_report import MODELS, TARGET_ROWS, Result, report
+
+Array = NDArray[np.float64]
+
+KEPT = RESULTS / "stream.jsonl"
+# Only these draw random numbers: several seeds of the others would be the same run again.
+SEEDED = ("momostream", "adaptive_tree", "adaptive_forest")
+QUICK = {"feeds": ["windturbine", "gas_turbine"], "models": ["momostream", "yardstick", "last_value", "ridge"]}
+
+
+# ---------------------------------------------------------------------- models behind one face
+
+
+class Model(Protocol):
+    """What a run needs; only ``predict`` and ``learn`` are timed."""
+
+    def rows(self, X: Array, Y: Array) -> Iterable[tuple[Any, Any]]:
+        """Inputs and targets as the model takes them; a missing target is NaN in ``Y``."""
+
+    def predict(self, x: Any) -> Any:
+        """The model's answer for one row."""
+
+    def law(self, answer: Any) -> Law | None:
+        """The answer as a law, None if the model cannot tell yet."""
+
+    def learn(self, x: Any, y: Any) -> None:
+        """Take in a row that was just predicted."""
+
+
+class WithResiduals:
+    """A rival with the Student-t that its residuals give it. It takes its own prediction for what is missing."""
+
+    def __init__(self, name: str, n_inputs: int, n_outputs: int, seed: int) -> None:
+        self.rival, self.residuals = RIVALS[name](n_inputs, n_outputs, seed), Residuals(n_outputs)
+        self.mean, self.c = np.zeros(n_outputs), 1.0
+
+    def rows(self, X: Array, Y: Array) -> Iterable[tuple[Array, Array]]:
+        """Arrays as they are."""
+        return zip(X, Y, strict=True)
+
+    def predict(self, x: Array) -> tuple[Array, Array, float]:
+        """Mean, scale matrix, degrees of freedom."""
+        self.mean, self.c = self.rival.predict(x)
+        return self.mean, *self.residuals.law(self.c)
+
+    def law(self, answer: tuple[Array, Array, float]) -> Law:
+        """The Student-t."""
+        return Student(*answer)
+
+    def learn(self, x: Array, y: Array) -> None:
+        """First the residuals of the last prediction, then the row."""
+        self.residuals.learn((y - self.mean) / np.sqrt(self.c))
+        self.rival.learn(x, np.where(np.isnan(y), self.mean, y))
+
+
+class Momostream:
+    """The river face of momostream with its defaults; a missing target is an absent key."""
+
+    def __init__(self, n_outputs: int, seed: int) -> None:
+        from momostream import MOMoGPRegressor
+
+        self.model = MOMoGPRegressor(seed=seed)
+        self.targets = [f"y{output}" for output in range(n_outputs)]
+
+    def rows(self, X: Array, Y: Array) -> Iterator[tuple[dict[str, float], dict[str, float]]]:
+        """Dicts."""
+        inputs = [f"x{place}" for place in range(X.shape[1])]
+        for x, y in zip(X.tolist(), Y.tolist(), strict=True):
+            known = {target: value for target, value in zip(self.targets, y, strict=True) if value == value}
+            yield dict(zip(inputs, x, strict=True)), known
+
+    def predict(self, x: dict[str, float]) -> Any:
+        """The law as momostream gives it."""
+        return self.model.predict_one(x, with_dist=True)
+
+    def law(self, answer: Any) -> Law | None:
+        """None before all targets have been seen."""
+        return ByName(answer, self.targets) if answer and len(answer.mean) == len(self.targets) else None
+
+    def learn(self, x: dict[str, float], y: dict[str, float]) -> None:
+        """Learn the row."""
+        self.model.learn_one(x, y)
+
+
+class ByName:
+    """A law whose outputs have names, as arrays."""
+
+    def __init__(self, law: Any, names: list[str]) -> None:
+        self._law, self._names = law, names
+
+    def _named(self, y: Array) -> dict[str, float]:
+        return dict(zip(self._names, y.tolist(), strict=True))
+
+    def _array(self, values: dict[str, float]) -> Array:
+        return np.array([values[name] for name in self._names])
+
+    @property
+    def mean(self) -> Array:
+        """Mean of each output."""
+        return self._array(self._law.mean)
+
+    def log_pdf(self, y: Array) -> float:
+        """Joint log density."""
+        return float(self._law.log_pdf(self._named(y)))
+
+    def cdf(self, y: Array) -> Array:
+        """Distribution function of each output."""
+        return self._array(self._law.cdf(self._named(y)))
+
+    def crps(self, y: Array) -> Array:
+        """Ranked score of each output."""
+        return self._array(self._law.crps(self._named(y)))
+
+
+def yardstick() -> ModuleType | None:
+    """The yardstick's own file as a module, None where it is not there."""
+    path = Path(os.environ.get("MOMOSTREAM_YARDSTICK", ROOT.parent / "shared" / "yardstick" / "yardstick.py"))
+    spec = importlib.util.spec_from_file_location("yardstick", path) if path.is_file() else None
+    if spec is None or spec.loader is None:
+        return None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+# ---------------------------------------------------------------------- one run, in a process of its own
+
+
+def measure(task: Result) -> Result:
+    """Run one model over one feed."""
+    feed = stream(task["feed"], task["rows"])
+    if task["frozen"]:
+        gc.freeze()
+        gc.disable()
+    if task["model"] == "yardstick":
+        return {**task, **run_yardstick(feed)}
+    n_inputs, n_outputs, seed = feed.X.shape[1], feed.Y.shape[1], task["seed"]
+    model: Model
+    if task["model"] == "momostream":
+        model = Momostream(n_outputs, seed)
+    else:
+        model = WithResiduals(task["model"], n_inputs, n_outputs, seed)
+    hidden = np.random.default_rng((seed, 1)).random(feed.Y.shape) < task["missing"]
+    record, done = run(model, feed, np.where(hidden, np.nan, feed.Y), task["cap"])
+    answer = {"done": done, "capped": done < len(feed.Y), "bytes": bytes_held(model)}
+    if done <= UNSCORED:
+        return {**task, **answer}
+    return {
+        **task,
+        **answer,
+        "scores": record.accuracy(UNSCORED, done),
+        "early": record.accuracy(EARLY, UNSCORED),
+        **record.cost(UNSCORED, done),
+    }
+
+
+def run(model: Model, feed: Feed, seen: Array, cap: float = np.inf) -> tuple[Record, int]:
+    """Predict, then learn what is seen of each row, until the calls have used ``cap`` CPU seconds.
+
+    Returns
+    -------
+    record
+        Scores and CPU times of each row.
+    done
+        How many rows were done.
+    """
+    record, left, clock = Record(feed.Y), cap * 1e9, time.thread_time_ns
+    for row, (x, y) in enumerate(model.rows(feed.X, seen)):
+        start = clock()
+        answer = model.predict(x)
+        record.predict_ns[row] = clock() - start
+        law, scored = model.law(answer), row >= UNSCORED
+        if law is not None and not scored:
+            record.score(row, law)
+        start = clock()
+        model.learn(x, y)
+        record.learn_ns[row] = clock() - start
+        # Scored after learning, so that nothing comes between the two calls, as in the yardstick. That is honest only
+        # if the law does not change when its row is learnt, which the unscored rows show.
+        if scored:
+            if law is None:
+                raise RuntimeError(f"row {row}: no prediction")
+            record.score(row, law)
+        elif law is not None and record.nlpd[row] != -law.log_pdf(feed.Y[row]):
+            raise RuntimeError(f"row {row}: the predicted law changed when the row was learnt")
+        left -= record.predict_ns[row] + record.learn_ns[row]
+        if left < 0.0:
+            return record, row + 1
+    return record, len(feed.Y)
+
+
+def run_yardstick(feed: Feed) -> Result:
+    """The yardstick's own loop and scores."""
+    module = yardstick()
+    assert module is not None, "the yardstick was there when the run was planned"
+    early = module.stream(feed.X[:UNSCORED], feed.Y[:UNSCORED], 400, unscored=EARLY)
+    found = module.stream(feed.X, feed.Y, 400, unscored=UNSCORED)
+    figures: Result = {"done": len(feed.Y), "capped": False, "rows_per_s": float(found["rows_per_s"])}
+    for call in ("predict_us", "learn_us"):
+        figures[call] = {"median": float(found[call])}
+    for part, numbers in (("scores", found), ("early", early)):
+        figures[part] = {name: float(numbers[name]) for name in ("rmse", "mae", "nlpd")}
+        figures[part]["coverage"] = numbers["coverage"].tolist()
+    return figures
+
+
+# ---------------------------------------------------------------------- which runs
+
+
+def tasks(options: argparse.Namespace) -> list[Result]:
+    """All runs of an invocation, feed by feed."""
+    lengths = feeds()
+    listed = []
+    for feed in options.feeds or lengths:
+        if lengths[feed] < options.rows:
+            print(f"{feed} has only {lengths[feed]} rows: left out", file=sys.stderr)
+            continue
+        for model in options.models:
+            if model == "yardstick" and (options.missing or yardstick() is None):
+                print("the yardstick is not there or knows no gaps: left out", file=sys.stderr)
+                continue
+            listed += [
+                {
+                    "feed": feed,
+                    "model": model,
+                    "rows": options.rows,
+                    "seed": seed,
+                    "missing": options.missing,
+                    "frozen": options.frozen,
+                    "cap": options.cap,
+                }
+                for seed in range(options.seeds if model in SEEDED else 1)
+            ]
+    return listed
+
+
+def perform(task: Result) -> Result:
+    """Run a task in a process of its own; a run that fails is a result too."""
+    try:
+        return in_own_process("benchmarks.stream", task)
+    except subprocess.CalledProcessError:
+        return {**task, "failed": True}
+
+
+def main() -> None:
+    """Run what is asked for and print the tables."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("feeds", nargs="*", help="by default all")
+    parser.add_argument("--rows", type=int, default=TARGET_ROWS)
+    parser.add_argument("--models", nargs="+", choices=MODELS, default=list(MODELS))
+    parser.add_argument("--cap", type=float, default=300.0, help="CPU seconds of a run")
+    parser.add_argument("--seeds", type=int, default=1)
+    parser.add_argument("--missing", type=float, default=0.0, help="share of the target values that are not learnt")
+    parser.add_argument("--frozen", action="store_true", help="no garbage collection")
+    parser.add_argument("--quick", action="store_true", help="two feeds, 600 rows, four models; nothing is kept")
+    options = options_unless_task(parser, measure)
+    if options.quick:
+        parser.set_defaults(**QUICK, rows=600)
+        options = parser.parse_args()
+    if options.rows <= UNSCORED:
+        parser.error(f"the first {UNSCORED} rows are not scored: --rows must be larger")
+    unknown = set(options.feeds) - set(feeds())
+    if unknown:
+        parser.error(f"no such feed: {', '.join(sorted(unknown))}; there are {', '.join(feeds())}")
+    about = {
+        "date": datetime.now().isoformat(timespec="seconds"),
+        "revision": revision(),
+        "versions": {name: version(name) for name in PACKAGES},
+    }
+    wanted = tasks(options)
+    results = []
+    for number, task in enumerate(wanted, 1):
+        print(f"{number}/{len(wanted)}: {task['feed']}, {task['model']}", file=sys.stderr, flush=True)
+        results.append({**perform(task), **about})
+        if not options.quick:
+            keep_result(KEPT, results[-1])
+    text = report(results if options.quick else kept_results(KEPT))
+    print(text)
+    if not options.quick:
+        write_results("stream", text)
+    failed = [f"{result['model']} on {result['feed']}" for result in results if "failed" in result]
+    if failed:
+        raise SystemExit("failed: " + ", ".join(failed))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,263 @@
+"""Tables and verdicts of the stream benchmark, from the results that `benchmarks.stream` keeps."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable
+from typing import Any, TypeGuard
+
+import numpy as np
+
+from benchmarks.harness import environment_note, mean_and_deviation, table
+from benchmarks.rivals import RIVALS
+from benchmarks.scores import EARLY, LEVELS, UNSCORED
+
+Result = dict[str, Any]
+# By feed and model.
+Grid = dict[tuple[str, str], Result]
+
+MODELS = ("momostream", "yardstick", *RIVALS)
+
+# What momostream promises for the first TARGET_ROWS rows.
+TARGET_ROWS = 3000
+LIMITS = {"windturbine": {"rmse": 0.052, "nlpd": -17.5}, "etth1_lags": {"rmse": 0.345, "nlpd": -1.0}}
+SPEED, SPEED_ANYWHERE = {"windturbine": 3.0}, 2.0
+COVERAGE_WITHIN = (0.03, 0.02, 0.01)
+
+
+def newest(results: list[Result], **wanted: Any) -> Grid:
+    """By feed and model the last result that has these values."""
+    return {
+        (result["feed"], result["model"]): result
+        for result in results
+        if all(result[name] == value for name, value in wanted.items())
+    }
+
+
+# ---------------------------------------------------------------------- tables
+
+
+def compared(grid: Grid, show: Callable[[Result], str], loss: Callable[[Result], float]) -> str:
+    """Feeds down, models across; the least loss among the runs that reached the end is bold."""
+    models = [model for model in MODELS if any(model == found for _, found in grid)]
+    rows = []
+    for feed in dict.fromkeys(feed for feed, _ in grid):
+        found = [grid.get((feed, model)) for model in models]
+        best = min((loss(result) for result in found if finished(result)), default=np.inf)
+        rows.append([feed, *(cell(result, show, loss, best) for result in found)])
+    return table(["feed", *models], rows)
+
+
+def finished(result: Result | None) -> TypeGuard[Result]:
+    """Whether a run scored all of its rows."""
+    return result is not None and "failed" not in result and not result["capped"]
+
+
+def cell(result: Result | None, show: Callable[[Result], str], loss: Callable[[Result], float], best: float) -> str:
+    """What a table shows of one run; one that did not reach the end is not compared."""
+    if result is None:
+        return ""
+    if "failed" in result:
+        return "failed"
+    text = show(result) if "scores" in result else ""
+    if result["capped"]:
+        return f"{text} ({result['done']:,} rows)".strip()
+    return f"**{text}**" if text and loss(result) == best else text
+
+
+def figure(part: str, name: str, digits: int) -> tuple[Callable[[Result], str], Callable[[Result], float]]:
+    """How a score is shown, and the score itself; the yardstick does not know all of them."""
+
+    def loss(result: Result) -> float:
+        return float(result[part].get(name, np.inf))
+
+    return lambda result: f"{loss(result):.{digits}f}" if name in result[part] else "", loss
+
+
+def coverage(result: Result) -> str:
+    """Shares inside the central intervals."""
+    return " / ".join(f"{share:.3f}" for share in result["scores"]["coverage"])
+
+
+def coverage_loss(result: Result) -> float:
+    """Largest deviation from the levels, in units of what is allowed."""
+    shares = zip(result["scores"]["coverage"], LEVELS, COVERAGE_WITHIN, strict=True)
+    return max(abs(share - level) / within for share, level, within in shares)
+
+
+def report(results: list[Result]) -> str:
+    """All tables as markdown."""
+    parts = ["# Streams", environment_note(), verdicts(results)]
+    for rows in sorted({result["rows"] for result in results}):
+        parts.append(f"## First {rows:,} rows")
+        grid = newest(results, rows=rows, seed=0, missing=0.0, frozen=False)
+        if grid:
+            parts += plain_tables(grid)
+        frozen = newest(results, rows=rows, seed=0, missing=0.0, frozen=True)
+        if frozen:
+            parts += latency_tables(frozen, ", without garbage collection")
+        for share in sorted({result["missing"] for result in results if result["rows"] == rows} - {0.0}):
+            gaps = newest(results, rows=rows, seed=0, missing=share, frozen=False)
+            for name, words, digits in (("rmse", "RMSE", 4), ("nlpd", "Joint NLPD", 3)):
+                parts += [
+                    f"### {words}, {share:.0%} of the targets missing",
+                    compared(gaps, *figure("scores", name, digits)),
+                ]
+        parts += seed_tables([result for result in results if result["rows"] == rows])
+    parts.append(
+        "RMSE: mean over outputs. NLPD: joint over outputs, nats per row. Best of each row bold; runs that were cut at "
+        "their CPU limit show the rows they did and are not compared. The yardstick is scored by its own numbers."
+    )
+    return "\n\n".join(parts)
+
+
+def plain_tables(grid: Grid) -> list[str]:
+    """Accuracy, calibration and cost."""
+    parts = []
+    for part, name, words, digits in (
+        ("scores", "rmse", "RMSE", 4),
+        ("scores", "mae", "MAE", 4),
+        ("scores", "nlpd", "Joint NLPD", 3),
+        ("scores", "crps", "CRPS", 4),
+        ("early", "rmse", f"RMSE of the rows {EARLY} to {UNSCORED - 1}", 4),
+        ("early", "nlpd", f"Joint NLPD of the rows {EARLY} to {UNSCORED - 1}", 3),
+    ):
+        parts += [f"### {words}", compared(grid, *figure(part, name, digits))]
+    parts += ["### Coverage of the central 50 / 90 / 99 %", compared(grid, coverage, coverage_loss)]
+
+    def speed(result: Result) -> str:
+        ratio = speed_ratio(grid, result)
+        return f"{result['rows_per_s']:,.0f}" + (f" ({ratio:.2f}x)" if ratio is not None else "")
+
+    parts += [
+        "### Rows per CPU second, in brackets over the yardstick of the same invocation",
+        compared(grid, speed, lambda result: -float(result["rows_per_s"])),
+        *latency_tables(grid, ""),
+        "### Kilobytes held at the end",
+        compared(
+            grid,
+            lambda result: f"{result['bytes'] / 1e3:,.0f}" if "bytes" in result else "",
+            lambda result: float(result.get("bytes", np.inf)),
+        ),
+    ]
+    return parts
+
+
+def latency_tables(grid: Grid, words: str) -> list[str]:
+    """CPU time of single calls."""
+    parts = []
+    for call in ("predict", "learn"):
+
+        def show(result: Result, call: str = call) -> str:
+            return " / ".join(f"{value:,.0f}" for value in result[f"{call}_us"].values())
+
+        def loss(result: Result, call: str = call) -> float:
+            return float(result[f"{call}_us"]["median"])
+
+        title = f"### CPU microseconds of {call}, median / 99 % / 99.9 % / largest{words}"
+        parts += [title, compared(grid, show, loss)]
+    return parts
+
+
+def seed_tables(results: list[Result]) -> list[str]:
+    """Mean and deviation over the seeds of the last invocation that had several."""
+    runs: dict[tuple[str, str], dict[str, list[Result]]] = defaultdict(lambda: defaultdict(list))
+    for result in results:
+        if finished(result) and not result["missing"] and not result["frozen"]:
+            runs[result["feed"], result["model"]][result["date"]].append(result["scores"])
+    rows = []
+    for (feed, model), by_date in runs.items():
+        several = [scores for scores in by_date.values() if len(scores) > 1]
+        if several:
+            cells = [
+                mean_and_deviation([scores[name] for scores in several[-1]], digits)
+                for name, digits in (("rmse", 4), ("nlpd", 3), ("crps", 4))
+            ]
+            rows.append([feed, model, str(len(several[-1])), *cells])
+    return ["### Seeds", table(["feed", "model", "seeds", "RMSE", "joint NLPD", "CRPS"], rows)] if rows else []
+
+
+def speed_ratio(grid: Grid, result: Result) -> float | None:
+    """Speed over that of the yardstick; the machine's mood changes, so only within one invocation."""
+    other = grid.get((result["feed"], "yardstick"))
+    if not finished(other) or other["date"] != result["date"]:
+        return None
+    return float(result["rows_per_s"] / other["rows_per_s"])
+
+
+# ---------------------------------------------------------------------- targets
+
+
+def verdicts(results: list[Result]) -> str:
+    """PASS or MISS for each promise, with the feeds that miss it."""
+    grid = newest(results, rows=TARGET_ROWS, seed=0, missing=0.0, frozen=False)
+    ran = {feed: result for (feed, model), result in grid.items() if model == "momostream"}
+    if not ran:
+        return f"No targets: momostream was not run on {TARGET_ROWS:,} rows."
+    ours = {feed: result["scores"] for feed, result in ran.items() if finished(result)}
+    lines = [verdict("every feed to its end", {feed: "" for feed in ran if feed not in ours}, len(ran))]
+    lines += against_yardstick(grid, ours) + against_rivals(grid, ours)
+    for feed, limits in LIMITS.items():
+        if feed in ours:
+            for name, limit in limits.items():
+                miss = {feed: f"{ours[feed][name]:.4f}"} if ours[feed][name] > limit else {}
+                lines.append(verdict(f"{feed}: {name.upper()} at most {limit}", miss, 1))
+    for place, (level, within) in enumerate(zip(LEVELS, COVERAGE_WITHIN, strict=True)):
+        shares = {feed: scores["coverage"][place] for feed, scores in ours.items()}
+        misses = {feed: f"{share:.3f}" for feed, share in shares.items() if abs(share - level) > within}
+        lines.append(verdict(f"coverage of {level:.0%} within {within}", misses, len(ours)))
+    return "\n".join(lines)
+
+
+def against_yardstick(grid: Grid, ours: dict[str, Result]) -> list[str]:
+    """Error, density and speed beside the yardstick."""
+    theirs = {feed: grid[feed, "yardstick"] for feed in ours if finished(grid.get((feed, "yardstick")))}
+    ratio = {feed: ours[feed]["rmse"] / theirs[feed]["scores"]["rmse"] for feed in theirs}
+    gain = {feed: theirs[feed]["scores"]["nlpd"] - ours[feed]["nlpd"] for feed in theirs}
+    speed = {feed: speed_ratio(grid, grid[feed, "momostream"]) for feed in theirs}
+    timed = {feed: times for feed, times in speed.items() if times is not None}
+    lower = [feed for feed in ratio if ratio[feed] <= 0.97]
+    few = {} if 2 * len(lower) >= len(ratio) else {"only": ", ".join(lower) or "none"}
+    slow = {feed: f"{times:.2f}x" for feed, times in timed.items() if times < SPEED.get(feed, SPEED_ANYWHERE)}
+    bounds = ", ".join(f"{times:g}x on {feed}" for feed, times in SPEED.items())
+    return [
+        verdict("RMSE at most the yardstick's", {f: f"{r:.3f}x" for f, r in ratio.items() if r > 1.0}, len(ratio)),
+        verdict("NLPD at most the yardstick's", {f: f"{-g:+.3f}" for f, g in gain.items() if g < 0.0}, len(gain)),
+        verdict("RMSE 3 % below the yardstick's on half of the feeds", few, len(ratio)),
+        verdict(f"rows per second {SPEED_ANYWHERE:g}x the yardstick's, {bounds}", slow, len(timed)),
+    ]
+
+
+def against_rivals(grid: Grid, ours: dict[str, Result]) -> list[str]:
+    """Error and density beside the best rival of each feed."""
+    best: dict[str, dict[str, float]] = {}
+    for feed in ours:
+        theirs = [grid[feed, model]["scores"] for model in RIVALS if finished(grid.get((feed, model)))]
+        if theirs:
+            best[feed] = {name: min(scores[name] for scores in theirs) for name in ("rmse", "nlpd")}
+    ratio = {feed: ours[feed]["rmse"] / best[feed]["rmse"] for feed in best}
+    above = {feed: f"{times:.3f}x" for feed, times in ratio.items() if times > 1.0}
+    denser = {feed: ours[feed]["nlpd"] - best[feed]["nlpd"] for feed in best}
+    return [
+        verdict(
+            "RMSE at most every rival's on 4/5 of the feeds", above if 5 * len(above) > len(ratio) else {}, len(ratio)
+        ),
+        verdict("RMSE never above 1.02x the best rival's", {f: above[f] for f in above if ratio[f] > 1.02}, len(ratio)),
+        verdict("NLPD below every rival's", {f: f"{d:+.3f}" for f, d in denser.items() if d >= 0.0}, len(denser)),
+    ]
+
+
+def verdict(words: str, misses: dict[str, str], n_feeds: int) -> str:
+    """One line.
+
+    Examples
+    --------
+    >>> verdict("RMSE at most 1", {"etth1": "1.2"}, 3)
+    '- MISS: RMSE at most 1 (feeds: 3): etth1 1.2'
+    >>> verdict("RMSE at most 1", {}, 0)
+    '- not measured: RMSE at most 1'
+    """
+    if n_feeds == 0:
+        return f"- not measured: {words}"
+    named = ", ".join(f"{feed} {value}".strip() for feed, value in misses.items())
+    return f"- MISS: {words} (feeds: {n_feeds}): {named}" if misses else f"- PASS: {words} (feeds: {n_feeds})"

@@ -1,0 +1,355 @@
+"""A leaf of a growing circuit: a region that learns one row at a time in O(n^2), and forgets as it goes.
+
+It differs from `momostream.regions.Region` in what a stream needs: rows live in a shared `RowStore` and the leaf only
+knows their numbers; the variance of each output is a discounted mean that costs O(1) per row; how outputs go together
+is learnt once at the root, not in every leaf; and a missing target costs nothing. The numbers and the hyper-parameters
+are the truth, the factor is a cache that `build` makes again, bit for bit, by the operations that made it first.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from momostream import dense, kernels
+from momostream.covariance import Covariance
+from momostream.regions import standardisation
+from momostream.rows import RowStore
+
+__all__ = ["Leaf"]
+
+Array = NDArray[np.float64]
+Numbers = NDArray[np.int64]
+
+# After so many dropped rows the factor is made anew, which wipes the round-off of the updates.
+MOST_UPDATES = 256
+# Rows at which a young leaf looks again at the offset and scale of its outputs.
+YOUNG = (2, 4, 8, 16)
+
+
+class Leaf:
+    """Rows of one box for one group of outputs, with the factor that follows from them.
+
+    Parameters
+    ----------
+    rows
+        The shared rows.
+    start
+        First column of the points that the leaf sees: 0 with the clock, 1 without.
+    targets
+        Positions of the outputs that the leaf predicts.
+    covariance, theta
+        Covariance function and packed log-parameters.
+    discount
+        Weight of a row's residual relative to the next newer one in the variance of an output.
+    numbers
+        Rows that belong to the leaf, in order of arrival.
+    """
+
+    __slots__ = (
+        "L", "S", "Z", "built", "busy", "c", "covariance", "discount", "gaps", "inputs", "linear", "mean",
+        "next_tuning", "noise", "n_rows", "n_updates", "numbers_", "outputs", "parent", "prior_theta", "rows", "s",
+        "start", "targets", "theta", "touched", "v", "variance",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        rows: RowStore,
+        start: int,
+        targets: NDArray[np.intp],
+        covariance: Covariance,
+        theta: Array,
+        discount: float,
+        numbers: Numbers,
+    ) -> None:
+        self.rows, self.start, self.targets = rows, start, targets
+        self.covariance, self.discount = covariance, discount
+        self.numbers_ = np.array(numbers, dtype=np.int64)
+        self.n_rows = len(numbers)
+        self.parent: Any = None
+        # What the prior of the lengthscales is about, for a leaf that was cut from a larger one.
+        self.prior_theta: Array | None = None
+        self.next_tuning = 0
+        self.busy = False
+        self.touched = 0
+        self.n_updates = 0
+        n_inputs, n_targets = len(rows.fill) - start, len(targets)
+        self.inputs = np.zeros((2, n_inputs))
+        self.outputs = np.ones((4, n_targets))
+        self.outputs[0] = 0.0
+        self.s, self.mean, self.variance = np.empty(n_inputs), np.empty(n_targets), np.empty(n_targets)
+        self.c = math.nan
+        self.condition(theta)
+
+    # ------------------------------------------------------------------ the truth
+
+    @property
+    def numbers(self) -> Numbers:
+        """Numbers of the rows, in order of arrival."""
+        return self.numbers_[: self.n_rows]
+
+    def data(self, numbers: Numbers | None = None) -> tuple[Array, Array]:
+        """Inputs and targets of the rows as the leaf sees them."""
+        X, Y = self.rows.gather(self.numbers if numbers is None else numbers)
+        return np.ascontiguousarray(X[:, self.start :]), np.ascontiguousarray(Y[:, self.targets])
+
+    def condition(self, theta: Array) -> None:
+        """Take new hyper-parameters, and offset and scale of each output from the rows; drops the factor."""
+        self.theta = np.array(theta, dtype=np.float64)
+        self._read_theta()
+        if self.n_rows:
+            X, Y = self.data()
+            self.inputs[0] = X.mean(axis=0)
+            self.outputs[0], self.outputs[1] = standardisation(Y)
+        self.evict()
+
+    def _read_theta(self) -> None:
+        self.inputs[1] = self.covariance.inverse_lengths(self.theta)
+        self.noise = self.covariance.noise(self.theta)
+        self.linear = self.covariance.linear_variance(self.theta)
+
+    # ------------------------------------------------------------------ the cache
+
+    def evict(self) -> None:
+        """Drop the factor."""
+        self.built = False
+        self.S = self.Z = self.gaps = np.empty((0, 0))
+        self.L = self.v = np.empty(0)
+        self.n_updates = 0
+        self.c = math.nan
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the factor."""
+        return self.S.nbytes + self.Z.nbytes + self.L.nbytes + self.v.nbytes + self.gaps.nbytes
+
+    def build(self) -> None:
+        """Make the factor from the rows.  O(n_rows^3)."""
+        n = self.n_rows
+        X, Y = self.data()
+        self._allocate(n + 1)
+        missing = np.isnan(Y)
+        if missing.any():
+            self._open_gaps()
+            self.gaps[:n] = missing
+        self._reset_squares()
+        self._absorb(0, X, Y)
+
+    def _absorb(self, start: int, X: Array, Y: Array) -> None:
+        status = kernels.rebuild_leaf(
+            self.covariance.code, self.linear, self.noise, self.discount, start, len(X), X, Y,
+            self.inputs, self.gaps, self.outputs, self.s, self.v, self.mean, self.variance, self.S, self.Z, self.L,
+        )  # fmt: skip
+        self.c = math.nan
+        if status != kernels.OK:
+            self.evict()
+            raise np.linalg.LinAlgError("the covariance of the rows is not finite")
+
+    def _reset_squares(self) -> None:
+        self.outputs[2], self.outputs[3] = kernels.NU0 * kernels.SCALE0, kernels.NU0
+
+    def _allocate(self, n: int) -> None:
+        """Arrays with room for more than ``n`` rows."""
+        capacity = max(32, n + n // 4)
+        n_inputs, n_targets = self.inputs.shape[1], len(self.targets)
+        self.S, self.Z = np.empty((capacity, n_inputs)), np.empty((capacity, n_targets))
+        self.L, self.v = np.empty(capacity * (capacity + 1) // 2), np.empty(capacity)
+        self.gaps = np.zeros((0, n_targets))
+        self.built = True
+
+    def _grow(self) -> None:
+        """Make room for half as many rows again."""
+        capacity = len(self.S) + len(self.S) // 2
+        self.S, self.Z = _longer(self.S, capacity), _longer(self.Z, capacity)
+        self.L, self.v = _longer(self.L, capacity * (capacity + 1) // 2), _longer(self.v, capacity)
+        if len(self.gaps):
+            self._open_gaps()
+
+    def _open_gaps(self) -> None:
+        gaps = np.zeros((len(self.S), len(self.targets)))
+        gaps[: len(self.gaps)] = self.gaps
+        self.gaps = gaps
+
+    # ------------------------------------------------------------------ predict and learn
+
+    def predict(self, x: Array, location: Array, spread: Array) -> None:
+        """Set location and spread of each output at ``x``.  O(n_rows^2)."""
+        if not self.built or self.n_updates > MOST_UPDATES:
+            self.evict()
+            self.build()
+        self.c = kernels.predict_leaf(
+            self.covariance.code, self.linear, self.noise, self.n_rows, x, self.inputs, self.outputs,
+            self.S, self.L, self.Z, self.gaps, self.s, self.v, self.mean, self.variance, location, spread,
+        )  # fmt: skip
+
+    def learn(self, number: int, y: Array) -> None:
+        """Append the row that was predicted last; ``y`` holds the leaf's own targets, NaN where missing."""
+        n = self.n_rows
+        if n >= len(self.S):
+            self._grow()
+        kernels.learn_leaf(
+            n, self.c, self.discount, y, self.s, self.v, self.mean, self.variance, self.outputs, self.S, self.Z, self.L
+        )
+        if len(self.gaps) or math.isnan(y.dot(y)):
+            if len(self.gaps) <= n:
+                self._open_gaps()
+            self.gaps[n] = np.isnan(y)
+        self._add(number)
+        self.c = math.nan
+
+    def _add(self, number: int) -> None:
+        if self.n_rows >= len(self.numbers_):
+            self.numbers_ = _longer(self.numbers_, 8 + 2 * self.n_rows)
+        self.numbers_[self.n_rows] = number
+        self.n_rows += 1
+
+    def learn_block(self, numbers: Numbers, X: Array, Y: Array, location: Array, spread: Array) -> None:
+        """Learn a block of rows without missing targets, at the speed of matrix products.
+
+        Sets what each row was predicted before it was learnt, given the rows before it. The leaf must have a factor.
+        """
+        n, more = self.n_rows, len(X)
+        while n + more > len(self.S):
+            self._grow()
+        T, V, prior = self._project(X)
+        C = np.empty((more, more))
+        kernels.gram(self.covariance.code, self.linear, self.noise, T, C)
+        C -= V.T @ V
+        # Round-off must not take a row's variance below its noise.
+        C[np.diag_indices(more)] = np.maximum(C.diagonal(), self.noise)
+        lower = np.linalg.cholesky(C)
+        location[:] = Y
+        R = (Y - self.outputs[0]) / self.outputs[1] - V.T @ self.Z[:n]
+        kernels.append_block(
+            n, self.discount, np.ascontiguousarray(V.T), lower, np.ascontiguousarray(R), T,
+            self.outputs, self.S, self.Z, self.L, location, spread,
+        )  # fmt: skip
+        for number in numbers:
+            self._add(int(number))
+        self.c = math.nan
+
+    def predict_block(self, X: Array, location: Array, spread: Array) -> None:
+        """Set location and spread of many rows, each given the rows of the leaf."""
+        n = self.n_rows
+        _, V, prior = self._project(X)
+        c = np.maximum(self.noise + prior - np.einsum("ij,ij->j", V, V), self.noise)
+        variance = np.repeat(c[:, None], len(self.targets), axis=1)
+        if len(self.gaps):
+            variance += (V**2).T @ self.gaps[:n]
+        location[:] = self.outputs[0] + self.outputs[1] * (V.T @ self.Z[:n])
+        square = np.maximum(self.outputs[2] / self.outputs[3], kernels.LEAST_SQUARE)
+        spread[:] = self.outputs[1] * np.sqrt(variance * square)
+
+    def _project(self, X: Array) -> tuple[Array, Array, Array]:
+        """Scaled points, ``L^-1 k(rows, X)`` and the prior variance of each point."""
+        n = self.n_rows
+        T = np.ascontiguousarray((X - self.inputs[0]) * self.inputs[1])
+        K = np.empty((n, len(X)))
+        kernels.cross_covariance(self.covariance.code, self.linear, self.S[:n], T, K)
+        prior = 1.0 + self.linear * np.einsum("ij,ij->i", T, T)
+        return T, (dense.solve_many(self.L, n, K) if n else K), prior
+
+    def similarity(self, X: Array, x: Array) -> Array:
+        """Correlation of a point with each of the rows ``X``, between 0 and 1."""
+        T = np.ascontiguousarray((X - self.inputs[0]) * self.inputs[1])
+        values = np.empty(len(T))
+        s = np.ascontiguousarray((x - self.inputs[0]) * self.inputs[1])
+        kernels.covariance_column(self.covariance.code, 0.0, T, len(T), s, values)
+        return values
+
+    def is_young(self) -> bool:
+        """Whether offset and scale of some output rest on so few rows that they are due again."""
+        n = self.n_rows
+        if not len(self.gaps):
+            return n in YOUNG
+        seen = n - self.gaps[:n].sum(axis=0)
+        newest = self.gaps[n - 1] == 0.0
+        return bool((np.isin(seen, YOUNG) & newest).any())
+
+    def drop_oldest(self) -> None:
+        """Forget the oldest row; a factor that is there is updated, which is stable.  O(n_rows^2)."""
+        n = self.n_rows
+        self.numbers_[: n - 1] = self.numbers_[1:n]
+        self.n_rows = n - 1
+        self.c = math.nan
+        if not self.built:
+            return
+        work = np.empty(2 * n + len(self.targets))
+        kernels.drop_oldest(n, self.S, self.Z, self.L, work)
+        if len(self.gaps):
+            self.gaps[: n - 1] = self.gaps[1:n]
+            self.gaps[n - 1 :] = 0.0
+        kernels.measure_leaf(n - 1, self.discount, self.Z, self.gaps, self.outputs)
+        self.n_updates += 1
+
+    # ------------------------------------------------------------------ columns that come later
+
+    def widen(self, targets: NDArray[np.intp] | None, spread: Array) -> None:
+        """Take new columns into account: input columns of the store, and ``targets`` if they have changed.
+
+        ``spread`` is the deviation of each input that the leaf sees, for the lengthscales of the new ones.
+        """
+        n_inputs, before = len(self.rows.fill) - self.start, self.inputs.shape[1]
+        if n_inputs > before:
+            centre = self.covariance.prior(spread).centre
+            self.theta = np.insert(self.theta, before, centre[before:n_inputs])
+            if self.prior_theta is not None:
+                self.prior_theta = np.insert(self.prior_theta, before, centre[before:n_inputs])
+            self.inputs = np.zeros((2, n_inputs))
+            self.s = np.empty(n_inputs)
+        if targets is not None:
+            self.targets = targets
+            self.outputs = np.ones((4, len(targets)))
+            self.outputs[0] = 0.0
+            self.mean, self.variance = np.empty(len(targets)), np.empty(len(targets))
+        self.condition(self.theta)
+
+    # ------------------------------------------------------------------ as plain data
+
+    def state(self) -> dict[str, Any]:
+        """The truth; and the factor as well if rows have been dropped from it, as its last bits depend on how."""
+        state: dict[str, Any] = {
+            "numbers": self.numbers.copy(), "theta": self.theta, "units": self.outputs[:2].copy(),
+            "centre": self.inputs[0].copy(), "prior_theta": self.prior_theta, "next_tuning": self.next_tuning,
+            "targets": self.targets.astype(np.int64), "touched": self.touched,
+        }  # fmt: skip
+        if self.n_updates and self.built:
+            n = self.n_rows
+            state["factor"] = {
+                "S": self.S[:n], "Z": self.Z[:n], "L": self.L[: n * (n + 1) // 2], "gaps": self.gaps[:n],
+                "squares": self.outputs[2:].copy(), "n_updates": self.n_updates,
+            }  # fmt: skip
+        return state
+
+    @classmethod
+    def from_state(
+        cls, state: dict[str, Any], rows: RowStore, start: int, covariance: Covariance, discount: float
+    ) -> Leaf:
+        """The leaf that `state` was taken from; its factor is built when it is next needed."""
+        leaf = cls(
+            rows, start, state["targets"].astype(np.intp), covariance, state["theta"], discount, np.empty(0, np.int64)
+        )
+        leaf.numbers_ = state["numbers"].copy()
+        leaf.n_rows = len(leaf.numbers_)
+        leaf.outputs[:2], leaf.inputs[0] = state["units"], state["centre"]
+        leaf.prior_theta, leaf.next_tuning = state["prior_theta"], state["next_tuning"]
+        leaf.touched = state["touched"]
+        factor = state.get("factor")
+        if factor is not None:
+            n = leaf.n_rows
+            leaf._allocate(n + 1)
+            leaf.S[:n], leaf.Z[:n], leaf.L[: n * (n + 1) // 2] = factor["S"], factor["Z"], factor["L"]
+            if len(factor["gaps"]):
+                leaf._open_gaps()
+                leaf.gaps[:n] = factor["gaps"]
+            leaf.outputs[2:], leaf.n_updates = factor["squares"], factor["n_updates"]
+        return leaf
+
+
+def _longer(array: Any, length: int) -> Any:
+    larger = np.empty((length, *array.shape[1:]), dtype=array.dtype)
+    larger[: len(array)] = array
+    return larger

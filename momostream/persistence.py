@@ -1,0 +1,90 @@
+"""Models as files: rows, hyper-parameters and structure, checksummed, with nothing in them that could run.
+
+The format of the file is that of `momostream.container`. A loaded model goes on exactly as the saved one would have, on
+the same machine with the same versions; factors are made again when they are needed. A drift detector is saved by its
+class and parameters and starts afresh.
+"""
+
+from __future__ import annotations
+
+from os import PathLike
+from typing import TYPE_CHECKING, Any
+
+from momostream import container
+
+if TYPE_CHECKING:
+    from momostream.online import MOMoGPRegressor
+
+__all__ = ["load", "save"]
+
+REGRESSOR = "regressor"
+
+
+def save(model: MOMoGPRegressor, path: str | PathLike[str]) -> None:
+    """Write a model to a file, all or nothing.
+
+    Examples
+    --------
+    >>> import tempfile, pathlib
+    >>> from momostream import MOMoGPRegressor, load
+    >>> model = MOMoGPRegressor(seed=0)
+    >>> for t in range(20):
+    ...     model.learn_one({"x": t % 5}, {"y": 2.0 * (t % 5)})
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = pathlib.Path(folder) / "model.momo"
+    ...     model.save(path)
+    ...     again = load(path)
+    >>> again.predict_one({"x": 3}) == model.predict_one({"x": 3})
+    True
+    """
+    tree = {"parameters": _plain_parameters(model), "state": model._state()}
+    container.write(path, REGRESSOR, tree)
+
+
+def load(path: str | PathLike[str]) -> MOMoGPRegressor:
+    """Read a model that `save` wrote.
+
+    Raises
+    ------
+    momostream.container.FileFormatError
+        The file is not one of ours, is cut off or altered, or comes from a newer version.
+    """
+    _, tree = container.read(path, REGRESSOR)
+    from momostream.online import MOMoGPRegressor
+
+    try:
+        parameters = dict(tree["parameters"])
+        for name in ("bounds", "transforms"):
+            if parameters[name] is not None:
+                parameters[name] = {key: item for key, item in parameters[name]}
+        detector = parameters.pop("drift_detector")
+        model = MOMoGPRegressor(**parameters, drift_detector=_detector(detector))
+        model._restore(tree["state"])
+    except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
+        raise container.FileFormatError(f"{path}: the contents do not fit this version ({error})") from error
+    return model
+
+
+def _plain_parameters(model: MOMoGPRegressor) -> dict[str, Any]:
+    parameters = dict(model._get_params())
+    for name in ("bounds", "transforms"):
+        value = parameters[name]
+        # Names of targets need not be text.
+        parameters[name] = None if value is None else [[key, item] for key, item in value.items()]
+    detector = parameters["drift_detector"]
+    if detector is not None:
+        parameters["drift_detector"] = [type(detector).__name__, dict(detector._get_params())]
+    return parameters
+
+
+def _detector(state: Any) -> Any:
+    """A fresh detector of `river.drift`; no other code is ever looked up by name."""
+    if state is None:
+        return None
+    from river import base, drift
+
+    name, parameters = state
+    kind = getattr(drift, name, None)
+    if not (isinstance(kind, type) and issubclass(kind, base.DriftDetector)):
+        raise container.FileFormatError(f"unknown drift detector {name!r}: only those of river.drift can be loaded")
+    return kind(**parameters)

@@ -1,0 +1,138 @@
+"""The rows that a stream has brought, stored once, by number of arrival.
+
+A row is its time, its inputs and its targets. Rows lie in blocks, so that a new row never moves the old ones and the
+oldest leave block by block. Columns may be added at any time; older blocks stay as narrow as they were and are widened
+when they are read: missing inputs get a fill value per column, missing targets NaN.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["RowStore"]
+
+Array = NDArray[np.float64]
+Numbers = NDArray[np.int64]
+
+BLOCK = 256
+
+
+class RowStore:
+    """Rows by number of arrival.
+
+    Parameters
+    ----------
+    n_inputs, n_targets
+        Columns to begin with. Points are ``[time, inputs]``, of width ``1 + n_inputs``.
+
+    Examples
+    --------
+    >>> rows = RowStore(n_inputs=1, n_targets=1)
+    >>> rows.append(np.array([0.0, 5.0]), np.array([7.0]))
+    0
+    >>> X, Y = rows.gather(np.array([0]))
+    >>> X.tolist(), Y.tolist()
+    ([[0.0, 5.0]], [[7.0]])
+    """
+
+    def __init__(self, n_inputs: int, n_targets: int) -> None:
+        self.fill = np.zeros(1 + n_inputs)
+        self.n_targets = n_targets
+        self.first = self.stop = 0
+        self._X: dict[int, Array] = {}
+        self._Y: dict[int, Array] = {}
+
+    def __len__(self) -> int:
+        return self.stop - self.first
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes held."""
+        return sum(block.nbytes for blocks in (self._X, self._Y) for block in blocks.values())
+
+    def append(self, point: Array, y: Array) -> int:
+        """Store a row; returns its number."""
+        number, place = divmod(self.stop, BLOCK)
+        if place == 0 or self._X[number].shape[1] < len(point) or self._Y[number].shape[1] < len(y):
+            self._widen(number)
+        self._X[number][place] = point
+        self._Y[number][place] = y
+        self.stop += 1
+        return self.stop - 1
+
+    def extend(self, points: Array, Y: Array) -> Numbers:
+        """Store many rows; returns their numbers."""
+        begin, at = self.stop, 0
+        while at < len(points):
+            number, place = divmod(self.stop, BLOCK)
+            if place == 0 or self._X[number].shape[1] < points.shape[1] or self._Y[number].shape[1] < Y.shape[1]:
+                self._widen(number)
+            take = min(BLOCK - place, len(points) - at)
+            self._X[number][place : place + take] = points[at : at + take]
+            self._Y[number][place : place + take] = Y[at : at + take]
+            self.stop += take
+            at += take
+        return np.arange(begin, self.stop)
+
+    def _widen(self, number: int) -> None:
+        """Give the newest block room for all columns, and open it if it is new."""
+        X, Y = np.empty((BLOCK, len(self.fill))), np.empty((BLOCK, self.n_targets))
+        if number in self._X:
+            X[:], Y[:] = self._wide(self._X[number], self._Y[number])
+        self._X[number], self._Y[number] = X, Y
+
+    def _wide(self, X: Array, Y: Array) -> tuple[Array, Array]:
+        if X.shape[-1] < len(self.fill):
+            X = np.concatenate([X, np.tile(self.fill[X.shape[-1] :], (len(X), 1))], 1)
+        if Y.shape[-1] < self.n_targets:
+            Y = np.concatenate([Y, np.full((len(Y), self.n_targets - Y.shape[-1]), np.nan)], 1)
+        return X, Y
+
+    def add_inputs(self, fill: Sequence[float]) -> None:
+        """Add input columns; older rows read the fill values there."""
+        self.fill = np.concatenate([self.fill, fill])
+
+    def add_targets(self, n_more: int) -> None:
+        """Add target columns; older rows miss them."""
+        self.n_targets += n_more
+
+    def gather(self, numbers: Numbers) -> tuple[Array, Array]:
+        """Points ``(n, 1 + n_inputs)`` and targets ``(n, n_targets)`` of these rows, as copies."""
+        X, Y = np.empty((len(numbers), len(self.fill))), np.empty((len(numbers), self.n_targets))
+        blocks, places = np.divmod(numbers, BLOCK)
+        # Runs of rows from one block, as numbers mostly ascend.
+        edges = np.flatnonzero(np.diff(blocks, prepend=-1, append=-1))
+        for begin, end in zip(edges[:-1], edges[1:], strict=True):
+            block, inside = int(blocks[begin]), places[begin:end]
+            X[begin:end], Y[begin:end] = self._wide(self._X[block][inside], self._Y[block][inside])
+        return X, Y
+
+    def drop_before(self, number: int) -> None:
+        """Forget all rows before this one; whole blocks are given back."""
+        for block in range(self.first // BLOCK, number // BLOCK):
+            self._X.pop(block, None)
+            self._Y.pop(block, None)
+        self.first = max(self.first, number)
+
+    # ------------------------------------------------------------------ as plain data
+
+    def state(self) -> dict[str, Any]:
+        """All rows as plain data."""
+        X, Y = self.gather(np.arange(self.first, self.stop))
+        return {"first": self.first, "fill": self.fill, "X": X, "Y": Y}
+
+    @classmethod
+    def from_state(cls, state: dict[str, Any]) -> RowStore:
+        """The store that `state` was taken from."""
+        X, Y = state["X"], state["Y"]
+        rows = cls(X.shape[1] - 1, Y.shape[1])
+        rows.fill = state["fill"]
+        rows.first = rows.stop = state["first"]
+        if rows.stop % BLOCK:
+            rows._widen(rows.stop // BLOCK)
+        rows.extend(X, Y)
+        return rows

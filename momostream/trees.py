@@ -1,0 +1,598 @@
+"""A circuit that grows with its stream: sums, gates and output splits above leaves.
+
+A row goes down to one leaf per induced tree and output. A leaf that has grown too large is cut in two by a gate; cuts
+of the same covariate that follow each other become one gate with many cells, searched by bisection, because a stream
+that drifts is cut along time again and again. Where the circuit mixes, a full leaf becomes a sum over gates on
+different covariates; the law of a sum is matched by one location and spread per output for the experts at the root.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from momostream.covariance import Covariance, input_spread
+from momostream.laws import Law, Mixture, Product, StudentT
+from momostream.leaves import Leaf
+from momostream.regions import standardisation
+from momostream.rows import RowStore
+from momostream.structure import gate_cuts, split_outputs
+from momostream.student import t_log_pdf
+from momostream.tuning import ResumableTuner
+
+__all__ = ["Bundle", "Gate", "Growth", "Sum", "Tree"]
+
+Array = NDArray[np.float64]
+Positions = NDArray[np.intp]
+Numbers = NDArray[np.int64]
+
+# Weights of a sum never fall below this.
+LEAST_WEIGHT = 1e-4
+
+
+@dataclass(frozen=True)
+class Growth:
+    """How a tree grows; `momostream.stream.StreamSettings` documents the parameters."""
+
+    max_points: int
+    n_components: int
+    n_groups: int
+    mixture_depth: int
+    split_by: str
+    group_by: str
+    coupling: str
+    weights: str
+    eta: float
+    discount: float
+    tuning_points: int
+    tuning_evaluations: int
+    first_tuning: int
+    tuning_growth: float
+    child_width: float
+
+
+class Gate:
+    """Sends a row to the child that owns its value of one covariate: ``cuts[k-1] < x <= cuts[k]``."""
+
+    __slots__ = ("children", "column", "cuts", "parent")
+
+    def __init__(self, column: int, cuts: list[float], children: list[Node]) -> None:
+        self.column, self.cuts, self.children = column, cuts, children
+        self.parent: Node | None = None
+        for child in children:
+            child.parent = self
+
+
+class Sum:
+    """A mixture of children over the same outputs; ``log_weights`` is ``(n_children, n_outputs)``."""
+
+    __slots__ = ("children", "location", "log_weights", "parent", "spread")
+
+    def __init__(self, children: list[Node], n_targets: int) -> None:
+        self.children = children
+        self.log_weights = np.full((len(children), n_targets), -math.log(len(children)))
+        self.location, self.spread = np.empty((2, len(children), n_targets))
+        self.parent: Node | None = None
+        for child in children:
+            child.parent = self
+
+
+class Bundle:
+    """Children that own disjoint outputs; ``is_region`` where they have the same rows and are cut together.
+
+    ``places`` holds the positions of each child's outputs among those of the bundle.
+    """
+
+    __slots__ = ("children", "is_region", "parent", "places")
+
+    def __init__(self, children: list[Node], places: list[Positions], is_region: bool) -> None:
+        self.children, self.places, self.is_region = children, places, is_region
+        self.parent: Node | None = None
+        for child in children:
+            child.parent = self
+
+
+Node = Leaf | Gate | Sum | Bundle
+
+
+class Tree:
+    """A growing circuit over some columns of the points and all targets.
+
+    Parameters
+    ----------
+    rows
+        The shared rows.
+    start
+        First column of the points that the tree sees: 0 with the clock, 1 without.
+    covariance
+        Covariance of all leaves.
+    growth
+        How the tree grows.
+    rng
+        Source of randomness.
+
+    Attributes
+    ----------
+    due
+        What has to be done soon and costs more than a row: ``("split", node)`` and ``("tune", leaf)``.
+    """
+
+    def __init__(
+        self, rows: RowStore, start: int, covariance: Covariance, growth: Growth, rng: np.random.Generator
+    ) -> None:
+        self.rows, self.start, self.covariance, self.growth, self.rng = rows, start, covariance, growth, rng
+        n_inputs = len(rows.fill) - start
+        theta = covariance.prior(np.ones(n_inputs)).centre
+        self.due: deque[tuple[str, Any]] = deque()
+        self.root: Node = self._region(np.arange(rows.n_targets), theta, np.empty(0, dtype=np.int64))
+        self.touch = 0
+        self._leaf: Leaf | None = None
+        self._built: list[Leaf] = []
+
+    # ------------------------------------------------------------------ parts
+
+    def _region(self, targets: Positions, theta: Array | list[Array], numbers: Numbers) -> Leaf | Bundle:
+        """A leaf for these rows and outputs, or one per output where outputs are not coupled."""
+        thetas = theta if isinstance(theta, list) else [theta] * len(targets)
+        if self.growth.coupling == "shared":
+            return self._new_leaf(targets, thetas[0], numbers)
+        leaves: list[Node] = [self._new_leaf(targets[p : p + 1], thetas[p], numbers) for p in range(len(targets))]
+        return Bundle(leaves, [np.array([p]) for p in range(len(targets))], is_region=True)
+
+    def _new_leaf(self, targets: Positions, theta: Array, numbers: Numbers) -> Leaf:
+        leaf = Leaf(self.rows, self.start, targets, self.covariance, theta, self.growth.discount, numbers)
+        n, first = len(numbers), self.growth.first_tuning
+        leaf.next_tuning = first if n < first else int(n * self.growth.tuning_growth)
+        if n:
+            leaf.prior_theta = leaf.theta.copy()
+        return leaf
+
+    def build(self, leaf: Leaf) -> None:
+        """Make the factor of a leaf and remember that it is in memory."""
+        leaf.build()
+        self._built.append(leaf)
+
+    def built(self) -> list[Leaf]:
+        """Leaves whose factors are in memory."""
+        self._built = [leaf for leaf in dict.fromkeys(self._built) if leaf.built]
+        return self._built
+
+    def leaves(self, node: Node | None = None) -> Iterator[Leaf]:
+        """All leaves below a node, by default the root."""
+        stack: list[Node] = [self.root if node is None else node]
+        while stack:
+            node = stack.pop()
+            if isinstance(node, Leaf):
+                yield node
+            else:
+                stack.extend(reversed(node.children))
+
+    def reached(self, x: Array) -> list[Leaf]:
+        """The leaves that a row goes to."""
+        found, stack = [], [self.root]
+        while stack:
+            node = stack.pop()
+            if isinstance(node, Leaf):
+                found.append(node)
+            elif isinstance(node, Gate):
+                stack.append(node.children[bisect_left(node.cuts, x[node.column])])
+            else:
+                stack.extend(node.children)
+        return found
+
+    @property
+    def depth(self) -> int:
+        """Nodes above the deepest leaf."""
+
+        def below(node: Node) -> int:
+            return 0 if isinstance(node, Leaf) else 1 + max(below(child) for child in node.children)
+
+        return below(self.root)
+
+    # ------------------------------------------------------------------ one row
+
+    def predict(self, x: Array, location: Array, spread: Array) -> None:
+        """Set location and spread of each output at ``x``."""
+        self.touch += 1
+        node = self.root
+        while type(node) is Gate:
+            node = node.children[bisect_left(node.cuts, x[node.column])]
+        if type(node) is Leaf:
+            self._leaf = node
+            node.touched = self.touch
+            if not node.built:
+                self.build(node)
+            node.predict(x, location, spread)
+        else:
+            self._leaf = None
+            self._predict(node, x, location, spread)
+
+    def _predict(self, node: Node, x: Array, location: Array, spread: Array) -> None:
+        if isinstance(node, Leaf):
+            node.touched = self.touch
+            if not node.built:
+                self.build(node)
+            node.predict(x, location, spread)
+        elif isinstance(node, Gate):
+            self._predict(node.children[bisect_left(node.cuts, x[node.column])], x, location, spread)
+        elif isinstance(node, Bundle):
+            for child, places in zip(node.children, node.places, strict=True):
+                part = np.empty((2, len(places)))
+                self._predict(child, x, part[0], part[1])
+                location[places], spread[places] = part
+        else:
+            for k, child in enumerate(node.children):
+                self._predict(child, x, node.location[k], node.spread[k])
+            weights = np.exp(node.log_weights)
+            location[:] = (weights * node.location).sum(axis=0)
+            spread[:] = np.sqrt((weights * (node.spread**2 + (node.location - location) ** 2)).sum(axis=0))
+
+    def learn(self, number: int, y: Array, x: Array) -> None:
+        """Learn the row that was predicted last; NaN is a missing target."""
+        leaf = self._leaf
+        if leaf is not None:
+            leaf.learn(number, y)
+            n = leaf.n_rows
+            if n > self.growth.max_points or n >= leaf.next_tuning or n <= 16 or len(leaf.gaps):
+                self._look_at(leaf)
+        else:
+            self._learn(self.root, number, y, x)
+
+    def _learn(self, node: Node, number: int, y: Array, x: Array) -> None:
+        if isinstance(node, Leaf):
+            if not np.isnan(y).all():
+                node.learn(number, y)
+                self._look_at(node)
+        elif isinstance(node, Gate):
+            self._learn(node.children[bisect_left(node.cuts, x[node.column])], number, y, x)
+        elif isinstance(node, Bundle):
+            for child, places in zip(node.children, node.places, strict=True):
+                self._learn(child, number, np.ascontiguousarray(y[places]), x)
+            sizes = [child.n_rows for child in node.children if isinstance(child, Leaf)] if node.is_region else [0]
+            if max(sizes) > self.growth.max_points and not any(leaf.busy for leaf in self.leaves(node)):
+                self._set_busy(node)
+                self.due.append(("split", node))
+        else:
+            self._weigh(node, y)
+            for child in node.children:
+                self._learn(child, number, y, x)
+
+    def learn_rows(self, numbers: Numbers, X: Array, Y: Array, location: Array, spread: Array) -> None:
+        """Predict and learn rows one after the other, neighbours in a leaf at once where that is the same.
+
+        Sets location and spread ``(n, n_targets)`` of each row as it was predicted before it was learnt.
+        """
+        for leaf, inside in self._routed(X):
+            if leaf is None or leaf.n_rows < 2 * self.growth.first_tuning or np.isnan(Y[inside]).any():
+                for i in inside:
+                    self.predict(X[i], location[i], spread[i])
+                    self.learn(int(numbers[i]), Y[i], X[i])
+                continue
+            if not leaf.built:
+                self.build(leaf)
+            self.touch += 1
+            leaf.touched = self.touch
+            part = np.empty((2, len(inside), Y.shape[1]))
+            leaf.learn_block(numbers[inside], X[inside], Y[inside], part[0], part[1])
+            location[inside], spread[inside] = part
+            self._look_at(leaf)
+        self._leaf = None
+
+    def predict_rows(self, X: Array, location: Array, spread: Array) -> None:
+        """Set location and spread ``(n, n_targets)`` of many rows."""
+        for leaf, inside in self._routed(X):
+            if leaf is None:
+                for i in inside:
+                    self.predict(X[i], location[i], spread[i])
+                continue
+            if not leaf.built:
+                self.build(leaf)
+            part = np.empty((2, len(inside), location.shape[1]))
+            leaf.predict_block(X[inside], part[0], part[1])
+            location[inside], spread[inside] = part
+
+    def _routed(self, X: Array) -> list[tuple[Leaf | None, NDArray[np.intp]]]:
+        """Leaves with the rows that reach them, in order; None for rows that reach more than one."""
+        found: list[tuple[Leaf | None, NDArray[np.intp]]] = []
+        stack: list[tuple[Node, NDArray[np.intp]]] = [(self.root, np.arange(len(X)))]
+        while stack:
+            node, rows = stack.pop()
+            if isinstance(node, Gate):
+                cells = np.searchsorted(node.cuts, X[rows, node.column], side="left")
+                stack.extend((node.children[cell], rows[cells == cell]) for cell in np.unique(cells)[::-1])
+            else:
+                found.append((node if isinstance(node, Leaf) else None, rows))
+        return found
+
+    def _weigh(self, node: Sum, y: Array) -> None:
+        """Move the weights of a sum by what its children said about ``y``."""
+        if self.growth.weights == "uniform":
+            return
+        seen = ~np.isnan(y)
+        z = (y - node.location) / node.spread
+        log_pdf = np.where(seen, t_log_pdf(np.where(seen, z, 0.0), 10.0) - np.log(node.spread), 0.0)
+        if self.growth.weights == "posterior":
+            # The predictive densities of all rows so far multiply up to the evidence.
+            node.log_weights = node.log_weights + log_pdf.sum(axis=1, keepdims=True)
+        else:
+            eta = self.growth.eta
+            joint = node.log_weights + log_pdf
+            share = np.exp(joint - np.logaddexp.reduce(joint, axis=0))
+            node.log_weights = np.log(np.maximum((1.0 - eta) * np.exp(node.log_weights) + eta * share, LEAST_WEIGHT))
+        node.log_weights -= np.logaddexp.reduce(node.log_weights, axis=0)
+
+    def _look_at(self, leaf: Leaf) -> None:
+        """See whether the leaf is due for new units, for a split or for tuning."""
+        if leaf.is_young():
+            leaf.condition(leaf.theta)
+        if leaf.busy:
+            return
+        if leaf.n_rows > self.growth.max_points and not _is_bundled(leaf):
+            leaf.busy = True
+            self.due.append(("split", leaf))
+        elif leaf.n_rows >= leaf.next_tuning and self.growth.tuning_evaluations:
+            leaf.busy = True
+            self.due.append(("tune", leaf))
+
+    def _set_busy(self, node: Node) -> None:
+        for leaf in self.leaves(node):
+            leaf.busy = True
+
+    def law(self, node: Node, x: Array, targets: int) -> Law:
+        """The exact law of the row that was predicted last, as a mixture of independent Student-t's."""
+        if isinstance(node, Leaf):
+            location, spread = np.empty((2, targets))
+            node.predict(x, location, spread)
+            dof = math.inf if self.growth.coupling == "independent" else float(node.outputs[3].min())
+            return StudentT(location[None], np.diag(spread**2), dof)
+        if isinstance(node, Gate):
+            return self.law(node.children[bisect_left(node.cuts, x[node.column])], x, targets)
+        if isinstance(node, Bundle):
+            parts = [self.law(c, x, len(p)) for c, p in zip(node.children, node.places, strict=True)]
+            return Product(parts, node.places)
+        return Mixture(node.log_weights[:, 0], [self.law(child, x, targets) for child in node.children])
+
+    # ------------------------------------------------------------------ growing
+
+    def split(self, node: Leaf | Bundle) -> str:
+        """Cut a full region; returns what was done, for the log."""
+        for leaf in self.leaves(node):
+            leaf.busy = False
+        first = next(self.leaves(node))
+        X, _ = self.rows.gather(first.numbers)
+        X = np.ascontiguousarray(X[:, self.start :])
+        columns = self._cuttable(node, X)
+        if not len(columns):
+            # Rows that cannot be told apart: the newest stay.
+            for leaf in self.leaves(node):
+                leaf.numbers_ = leaf.numbers[-(self.growth.max_points // 2) :].copy()
+                leaf.n_rows = len(leaf.numbers_)
+                leaf.evict()
+            return "dropped the older half of rows that cannot be told apart"
+        mixes = self.growth.n_components > 1 and self._n_sums_above(node) < self.growth.mixture_depth
+        parent = node.parent
+        if mixes:
+            gates: list[Node] = [self._gate(node, X, int(c)) for c in columns[: self.growth.n_components]]
+            new: Node = Sum(gates, _n_targets(node)) if len(gates) > 1 else gates[0]
+            self._replace(parent, node, new)
+        else:
+            gate = self._gate(node, X, int(columns[0]))
+            if isinstance(parent, Gate) and parent.column == gate.column:
+                place = next(k for k, child in enumerate(parent.children) if child is node)
+                parent.children[place : place + 1] = gate.children
+                parent.cuts[place:place] = gate.cuts
+                for child in gate.children:
+                    child.parent = parent
+            else:
+                self._replace(parent, node, gate)
+        return f"split {len(X)} rows along column {int(columns[0]) + self.start}"
+
+    def _cuttable(self, node: Node, X: Array) -> Positions:
+        """Columns that vary, the most relevant first."""
+        spread = X.std(axis=0)
+        rank = spread.copy()
+        if self.growth.split_by == "relevance":
+            rank = np.mean([spread * leaf.inputs[1] for leaf in self.leaves(node)], axis=0)
+        order = np.argsort(-rank, kind="stable")
+        varies = X.max(axis=0) > X.min(axis=0)
+        return order[varies[order]]
+
+    def _gate(self, node: Leaf | Bundle, X: Array, column: int) -> Gate:
+        cuts = gate_cuts(X[:, column], 2)
+        leaves = list(self.leaves(node))
+        children = []
+        for side in (False, True):
+            parts: list[tuple[Leaf, Numbers]] = []
+            for leaf in leaves:
+                values = self.rows.gather(leaf.numbers)[0][:, self.start + column]
+                parts.append((leaf, leaf.numbers[(values > cuts[0]) == side]))
+            children.append(self._child(node, parts))
+        return Gate(column, [float(cut) for cut in cuts], children)
+
+    def _child(self, node: Leaf | Bundle, parts: list[tuple[Leaf, Numbers]]) -> Node:
+        """A region for a part of the rows, its outputs in groups where the circuit splits them."""
+        if isinstance(node, Leaf):
+            groups = self._groups(node, parts[0][1])
+            if len(groups) == 1:
+                return self._new_leaf(node.targets, node.theta, parts[0][1])
+            leaves: list[Node] = [self._new_leaf(node.targets[g], node.theta, parts[0][1]) for g in groups]
+            return Bundle(leaves, groups, is_region=False)
+        groups = self._groups(parts[0][0], parts[0][1], len(parts))
+        regions: list[Node] = []
+        for group in groups:
+            own: list[Node] = [self._new_leaf(parts[p][0].targets, parts[p][0].theta, parts[p][1]) for p in group]
+            regions.append(Bundle(own, [np.array([k]) for k in range(len(own))], is_region=True))
+        return regions[0] if len(regions) == 1 else Bundle(regions, groups, is_region=False)
+
+    def _groups(self, leaf: Leaf, numbers: Numbers, n_targets: int | None = None) -> list[Positions]:
+        n_targets = len(leaf.targets) if n_targets is None else n_targets
+        n_groups = min(self.growth.n_groups, n_targets)
+        if n_groups == 1:
+            return [np.arange(n_targets)]
+        X, Y = leaf.data(numbers)
+        if Y.shape[1] < n_targets or self.growth.group_by == "random":
+            Y = np.zeros((len(X), n_targets))
+            return split_outputs(X, Y, n_groups, "random", self.rng)
+        return split_outputs(X, Y, n_groups, self.growth.group_by, self.rng)
+
+    def _n_sums_above(self, node: Node) -> int:
+        above, count = node.parent, 0
+        while above is not None:
+            count += isinstance(above, Sum)
+            above = above.parent
+        return count
+
+    def _replace(self, parent: Node | None, old: Node, new: Node) -> None:
+        new.parent = parent
+        if parent is None:
+            self.root = new
+        else:
+            assert not isinstance(parent, Leaf)
+            parent.children[next(k for k, child in enumerate(parent.children) if child is old)] = new
+
+    # ------------------------------------------------------------------ tuning
+
+    def tuner(self, leaf: Leaf) -> ResumableTuner | None:
+        """A search for better hyper-parameters of a leaf; None where it has too few targets."""
+        growth = self.growth
+        leaf.next_tuning = max(int(leaf.n_rows * growth.tuning_growth), leaf.n_rows + 1)
+        numbers = leaf.numbers
+        if len(numbers) > growth.tuning_points:
+            numbers = np.sort(self.rng.choice(numbers, growth.tuning_points, replace=False))
+        X, Y = leaf.data(numbers)
+        seen = ~np.isnan(Y).all(axis=1)
+        X, Y = X[seen], Y[seen]
+        if len(X) < 4:
+            return None
+        prior = self.covariance.prior(input_spread(leaf.data()[0]))
+        if leaf.prior_theta is not None:
+            # A child resembles its parent; what it learns on fewer rows should not stray far.
+            prior = prior.about(leaf.prior_theta, growth.child_width)
+        offset, scale = standardisation(Y)
+        R = (Y - offset) / scale
+        R[np.isnan(R)] = 0.0
+        start = prior.centre if leaf.n_rows < 2 * growth.first_tuning and leaf.prior_theta is None else leaf.theta
+        X = np.ascontiguousarray(X - X.mean(axis=0))
+        return ResumableTuner(self.covariance, X, R, prior, start, growth.tuning_evaluations)
+
+    # ------------------------------------------------------------------ forgetting
+
+    def drop(self, number: int) -> None:
+        """Forget a row, which is the oldest one of the leaves that have it; empty leaves go with their cell."""
+        x = self.rows.gather(np.array([number]))[0][0, self.start :]
+        for leaf in self.reached(x):
+            if leaf.n_rows and leaf.numbers_[0] == number:
+                leaf.drop_oldest()
+                if leaf.n_rows == 0 and not leaf.busy:
+                    self._prune(leaf)
+
+    def restart(self, numbers: Numbers) -> None:
+        """Begin again with these rows and the hyper-parameters of the leaves in use."""
+        newest: dict[int, Leaf] = {}
+        for leaf in sorted(self.leaves(), key=lambda leaf: leaf.touched):
+            newest.update(dict.fromkeys(leaf.targets.tolist(), leaf))
+        self.due.clear()
+        self._leaf = None
+        targets = np.arange(self.rows.n_targets)
+        self.root = self._region(targets, [newest[p].theta for p in targets.tolist()], numbers)
+
+    def _prune(self, leaf: Leaf) -> None:
+        """Take an empty leaf out of its gate; a gate with one child left gives way to it."""
+        gate = leaf.parent
+        if not isinstance(gate, Gate):
+            return
+        place = next(k for k, child in enumerate(gate.children) if child is leaf)
+        del gate.children[place]
+        del gate.cuts[max(place - 1, 0)]
+        if len(gate.children) == 1:
+            self._replace(gate.parent, gate, gate.children[0])
+
+    # ------------------------------------------------------------------ columns that come later
+
+    def widen(self, spread: Array) -> None:
+        """Take new columns of the rows into account; ``spread`` is the deviation of each input the tree sees."""
+        n_targets = self.rows.n_targets
+        known = _n_targets(self.root)
+        if n_targets > known:
+            fresh = np.arange(known, n_targets)
+            if isinstance(self.root, Leaf) or self.growth.coupling == "shared":
+                self._widen_targets(self.root, fresh)
+            else:
+                theta = self.covariance.prior(np.ones(len(self.rows.fill) - self.start)).centre
+                region = self._region(fresh, theta, np.empty(0, dtype=np.int64))
+                self.root = Bundle([self.root, region], [np.arange(known), fresh], is_region=False)
+        for leaf in self.leaves():
+            leaf.widen(None, spread)
+        self._leaf = None
+
+    def _widen_targets(self, node: Node, fresh: Positions) -> None:
+        """Every leaf below learns the new outputs too."""
+        if isinstance(node, Leaf):
+            node.widen(np.concatenate([node.targets, fresh]), np.ones(len(self.rows.fill) - self.start))
+        elif isinstance(node, Bundle):
+            # The first child takes them; the others have outputs of their own.
+            places = len(fresh) and np.arange(sum(map(len, node.places)), sum(map(len, node.places)) + len(fresh))
+            self._widen_targets(node.children[0], fresh)
+            node.places[0] = np.concatenate([node.places[0], places])
+        else:
+            for child in node.children:
+                self._widen_targets(child, fresh)
+            if isinstance(node, Sum):
+                n = len(fresh)
+                node.log_weights = np.pad(
+                    node.log_weights, ((0, 0), (0, n)), constant_values=-math.log(len(node.children))
+                )
+                node.location, node.spread = np.empty((2, *node.log_weights.shape))
+
+    # ------------------------------------------------------------------ as plain data
+
+    def state(self) -> dict[str, Any]:
+        """The tree as plain data."""
+        return {"root": _node_state(self.root), "touch": self.touch}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Become the tree that `state` was taken from."""
+        self.root = self._node_from_state(state["root"])
+        self.touch = state["touch"]
+
+    def _node_from_state(self, state: dict[str, Any]) -> Node:
+        kind = state["kind"]
+        if kind == "leaf":
+            return Leaf.from_state(state["leaf"], self.rows, self.start, self.covariance, self.growth.discount)
+        children = [self._node_from_state(child) for child in state["children"]]
+        if kind == "gate":
+            return Gate(state["column"], state["cuts"].tolist(), children)
+        if kind == "bundle":
+            return Bundle(children, [p.astype(np.intp) for p in state["places"]], state["is_region"])
+        node = Sum(children, state["log_weights"].shape[1])
+        node.log_weights = state["log_weights"].copy()
+        return node
+
+
+def _node_state(node: Node) -> dict[str, Any]:
+    if isinstance(node, Leaf):
+        return {"kind": "leaf", "leaf": node.state()}
+    children = [_node_state(child) for child in node.children]
+    if isinstance(node, Gate):
+        return {"kind": "gate", "column": node.column, "cuts": np.array(node.cuts), "children": children}
+    if isinstance(node, Bundle):
+        places = [p.astype(np.int64) for p in node.places]
+        return {"kind": "bundle", "places": places, "is_region": node.is_region, "children": children}
+    return {"kind": "sum", "log_weights": node.log_weights, "children": children}
+
+
+def _is_bundled(leaf: Leaf) -> bool:
+    return isinstance(leaf.parent, Bundle) and leaf.parent.is_region
+
+
+def _n_targets(node: Node) -> int:
+    while not isinstance(node, Leaf | Bundle):
+        node = node.children[0]
+    return len(node.targets) if isinstance(node, Leaf) else sum(map(len, node.places))

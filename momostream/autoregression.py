@@ -27,8 +27,10 @@ INTERCEPT_RIDGE = 1e-3
 CLIP = 6.0
 # Rows that may wait before their moments are added up and the weights refreshed.
 BATCH = 256
-# A feature that varies by less than this part of its former spread counts as constant.
+# A feature that varies by less than this part of its distance from where it is measured counts as constant.
 LEAST_SPREAD = 1e-7
+# A feature is never measured in units below this part of its centre, which would be round-off.
+LEAST_UNIT = 1e-12
 
 
 class Autoregression:
@@ -65,8 +67,8 @@ class Autoregression:
         self.units = np.vstack([np.zeros(width - 1), np.ones(width - 1)])
         self.A, self.C = np.zeros((width, width)), np.zeros((width, n_targets))
         self.residuals = np.zeros((6, n_targets))
+        # All zero, not the prior: the units of the features are not known before the first change.
         self.P, self.B = np.zeros((2, width, width)), np.zeros((2, width, n_targets))
-        self._refresh_weights()
         self._waiting, self._next = 0, 1
 
     def _shape(self, n_inputs: int, n_targets: int) -> None:
@@ -88,16 +90,18 @@ class Autoregression:
         if self.n_rows == 0:
             self.past_x[:] = x
             self.past_y[:] = y
+            # Moments about zero would lose a small signal on a large offset.
+            D, P = len(x), len(y)
+            self.units[0, :D] = x
+            self.units[0, 2 * D : 2 * D + P] = np.where(np.isnan(y), 0.0, y)
         else:
-            change = y - self.past_y[0]
-            self._features[self._waiting] = self._f
-            self._changes[self._waiting] = change
-            self._waiting += 1
+            at = self._waiting
             kernels.learn_lags(
-                change, self.forgetting, self.discount, self.short, self._gains, self._means, self._c, self._error,
-                self.P, self.B, self.residuals,
+                x, y, self.forgetting, self.discount, self.short, self._gains, self._means, self._c, self._f,
+                self.past_x, self.past_y, self._error, self.P, self.B, self.residuals,
+                self._features[at], self._changes[at],
             )  # fmt: skip
-            kernels.remember(x, y, self.past_x, self.past_y)
+            self._waiting = at + 1
         self.n_rows += 1
 
     def learn_rows(self, X: Array, Y: Array, laws: Array) -> None:
@@ -142,24 +146,28 @@ class Autoregression:
         self.A = self.forgetting**n * self.A + (F * decay[:, None]).T @ F
         self.C = self.forgetting**n * self.C + (F * decay[:, None]).T @ T
         self._waiting = 0
-        self._next = 1 if self.n_rows < 32 else min(1 + self.n_rows // 10, BATCH)
+        self._next = 1 if self.n_rows < 32 else min(1 + self.n_rows // 8, BATCH)
         self._rebase()
         self._refresh_weights()
 
     def _rebase(self) -> None:
         """Express the moments in features of mean zero and deviation one."""
         mass = self.A[0, 0]
-        if mass < 2.0:
+        if mass == 0.0:
             return
         mean = self.A[0, 1:] / mass
-        spread = np.sqrt(np.maximum(np.diag(self.A)[1:] / mass - mean**2, 0.0))
-        spread = np.where(spread > LEAST_SPREAD, spread, 1.0)
+        size = np.sqrt(np.diag(self.A)[1:] / mass)
+        # One row has no spread; its distance from the first one is a guess.
+        spread = size if mass < 1.5 else np.sqrt(np.maximum(size**2 - mean**2, 0.0))
+        centre, unit = self.units[0] + self.units[1] * mean, self.units[1] * spread
+        varies = (spread > LEAST_SPREAD * size) & (unit > LEAST_UNIT * np.abs(centre)) & (unit > 1e-150)
+        spread = np.where(varies, spread, 1.0)
         shift = np.r_[0.0, mean]
         A = self.A - np.outer(shift, self.A[0]) - np.outer(self.A[:, 0], shift) + mass * np.outer(shift, shift)
         size = np.r_[1.0, spread]
         self.A = A / np.outer(size, size)
         self.C = (self.C - np.outer(shift, self.C[0])) / size[:, None]
-        self.units[0] += self.units[1] * mean
+        self.units[0] = centre
         self.units[1] *= spread
 
     def _refresh_weights(self) -> None:
@@ -171,6 +179,9 @@ class Autoregression:
                 raise np.linalg.LinAlgError("the moments of the lags are not finite")
             inverse, _ = lapack.dpotri(U)
             inverse = np.triu(inverse) + np.triu(inverse, 1).T
+            # Nothing is known of a feature that has not varied, not even its units: it has no weight until it does.
+            still = np.diag(self.A)[:width] <= LEAST_SPREAD**2 * self.A[0, 0]
+            inverse[still], inverse[:, still] = 0.0, 0.0
             self.P[k, :width, :width] = inverse
             self.B[k, :width] = inverse @ self.C[:width]
 
@@ -214,8 +225,8 @@ class Autoregression:
         """Everything as plain data."""
         n = self._waiting
         return {
-            **{name: getattr(self, name) for name in self._ARRAYS},
-            "n_rows": self.n_rows, "next": self._next, "features": self._features[:n], "changes": self._changes[:n],
+            **{name: getattr(self, name).copy() for name in self._ARRAYS}, "n_rows": self.n_rows, "next": self._next,
+            "features": self._features[:n].copy(), "changes": self._changes[:n].copy(),
         }  # fmt: skip
 
     def restore(self, state: dict[str, Any]) -> None:

@@ -87,17 +87,22 @@ SCALE0 = 0.3
 SQRT3 = math.sqrt(3.0)
 SQRT5 = math.sqrt(5.0)
 
-# exp(-700) is still a normal number. Beyond it a correlation counts as zero: denormal numbers would slow
-# every later product down, and (1 + a) * exp(-a) would be inf * 0 for coordinates that overflow.
-FARTHEST = 700.0
+# Beyond exp(-100) = 4e-44 a correlation counts as zero, and so does a number below 1e-100 in a solution: products of
+# smaller ones would be denormal, which slows arithmetic down a hundredfold. Compared with the noise both are nothing.
+FARTHEST = 100.0
+TINY = 1e-100
 
 # log 2 in two parts, the first with so few digits that its product with a whole number is exact; and the
 # number that, added and taken away again, rounds to whole numbers.
+SQRT2 = math.sqrt(2.0)
+LOG2 = math.log(2.0)
 LOG2E = 1.4426950408889634
 LOG2_HIGH = 6.93145751953125e-1
 LOG2_LOW = 1.42860682030941723212e-6
 TO_INTEGER = 1.5 * 2.0**52
 
+# Targets after which the laws of an output are taken seriously.
+SETTLED = 4.0
 # The usual log scale of an expert before it has one.
 UNKNOWN = -1e300
 # Mean square of a leaf's residuals, in units of its signal, is not believed to be smaller.
@@ -211,6 +216,30 @@ def _decay(a):
     result = p * np.int64(power).view(np.float64)
     # The comparison also lets a NaN through, which min would have hidden.
     return result if a <= FARTHEST else (0.0 if a > FARTHEST else a)
+
+
+@kernel(f8(f8))
+def _log(x):
+    """Return log(x) of a positive, normal number to about 1e-15; without a branch, so that loops of it vectorise."""
+    bits = np.float64(x).view(np.int64)
+    exponent = (bits >> np.int64(52)) - np.int64(1023)
+    mantissa = np.int64((bits & np.int64(0xFFFFFFFFFFFFF)) | (np.int64(1023) << np.int64(52))).view(np.float64)
+    large = mantissa > SQRT2
+    m = 0.5 * mantissa if large else mantissa
+    e = float(exponent) + (1.0 if large else 0.0)
+    f = (m - 1.0) / (m + 1.0)
+    g = f * f
+    p = 1.0 / 19.0
+    p = p * g + 1.0 / 17.0
+    p = p * g + 1.0 / 15.0
+    p = p * g + 1.0 / 13.0
+    p = p * g + 1.0 / 11.0
+    p = p * g + 1.0 / 9.0
+    p = p * g + 1.0 / 7.0
+    p = p * g + 0.2
+    p = p * g + 1.0 / 3.0
+    p = p * g + 1.0
+    return e * LOG2 + 2.0 * f * p
 
 
 @kernel(void(i8, rw(1)))
@@ -379,10 +408,11 @@ def solve_lower(L, n, b):
         x1 = (b[i + 1] - a1 - L[o1 + i] * x0) / L[o1 + i + 1]
         x2 = (b[i + 2] - a2 - L[o2 + i] * x0 - L[o2 + i + 1] * x1) / L[o2 + i + 2]
         x3 = (b[i + 3] - a3 - L[o3 + i] * x0 - L[o3 + i + 1] * x1 - L[o3 + i + 2] * x2) / L[o3 + i + 3]
-        b[i] = x0
-        b[i + 1] = x1
-        b[i + 2] = x2
-        b[i + 3] = x3
+        # Written so that NaN stays.
+        b[i] = 0.0 if abs(x0) < TINY else x0
+        b[i + 1] = 0.0 if abs(x1) < TINY else x1
+        b[i + 2] = 0.0 if abs(x2) < TINY else x2
+        b[i + 3] = 0.0 if abs(x3) < TINY else x3
         i += 4
     while i < n:
         o0 = i * (i + 1) // 2
@@ -391,7 +421,8 @@ def solve_lower(L, n, b):
         a0 = 0.0
         for j in range(i):
             a0 += r0[j] * x[j]
-        b[i] = (b[i] - a0) / L[o0 + i]
+        x0 = (b[i] - a0) / L[o0 + i]
+        b[i] = 0.0 if abs(x0) < TINY else x0
         i += 1
 
 
@@ -448,10 +479,21 @@ def project(kind, linear, S, L, Z, n, s, v, mean):
     P = mean.shape[0]
     for p in range(P):
         mean[p] = 0.0
-    for i in range(n):
+    # Four rows at a time: each addition to a mean waits for the one before.
+    i = 0
+    while i + 4 <= n:
+        z0 = Z[i]
+        z1 = Z[i + 1]
+        z2 = Z[i + 2]
+        z3 = Z[i + 3]
+        for p in range(P):
+            mean[p] += z0[p] * v[i] + z1[p] * v[i + 1] + z2[p] * v[i + 2] + z3[p] * v[i + 3]
+        i += 4
+    while i < n:
         z = Z[i]
         for p in range(P):
             mean[p] += z[p] * v[i]
+        i += 1
     head = v[:n]
     # The product also where linear == 0: a NaN in s then shows even if there are no rows yet.
     return 1.0 + linear * _dot(s, s) - _dot(head, head)
@@ -814,7 +856,8 @@ def lag_features(x, past_x, past_y, units, clip, f):
         f[at + k] = past_x[0, k] - past_x[1, k]
     for j in range(units.shape[1]):
         u = (f[j + 1] - units[0, j]) / units[1, j]
-        f[j + 1] = min(max(u, -clip), clip)
+        # An output without a past has no lags yet: they count as their mean.
+        f[j + 1] = 0.0 if math.isnan(u) else min(max(u, -clip), clip)
 
 
 @kernel(f8(i8, ro(1), ro(2), ro(2), rw(1), rw(1)))
@@ -872,23 +915,6 @@ def predict_lags(x, past_x, past_y, units, clip, short, P, B, residuals, f, gain
             spread[k, p] = math.sqrt(square * c[k] if k < 2 else square)
 
 
-@kernel(void(ro(1), f8, f8, i8, ro(2), ro(2), ro(1), rw(1), rw(3), rw(3), rw(2)))
-def learn_lags(change, forgetting, discount, short, gains, means, c, error, P, B, residuals):
-    """Learn the `change` of each output, NaN where it is not known.  O(width^2)."""
-    for k in range(3):
-        for p in range(change.shape[0]):
-            if math.isnan(change[p]):
-                error[p] = 0.0
-                continue
-            error[p] = change[p] - means[k, p] if k < 2 else change[p]
-            square = error[p] * error[p]
-            residuals[k, p] = discount * residuals[k, p] + (square / c[k] if k < 2 else square)
-            residuals[3 + k, p] = discount * residuals[3 + k, p] + 1.0
-        if k < 2:
-            width = short if k == 1 else P.shape[1]
-            learn_linear(width, forgetting, c[k], gains[k], error, P[k], B[k])
-
-
 @kernel(void(ro(1), ro(1), rw(2), rw(2)))
 def remember(x, y, past_x, past_y):
     """Put a row in front of the last ones; a missing target keeps its last value.
@@ -909,6 +935,35 @@ def remember(x, y, past_x, past_y):
 
 
 @kernel(
+    void(ro(1), ro(1), f8, f8, i8, ro(2), ro(2), ro(1), ro(1), rw(2), rw(2), rw(1), rw(3), rw(3), rw(2), rw(1), rw(1))
+)
+def learn_lags(
+    x, y, forgetting, discount, short, gains, means, c, f, past_x, past_y, error, P, B, residuals, features, change
+):
+    """Learn the targets `y` of the row that `predict_lags` was last called for, NaN where missing.  O(width^2).
+
+    Keeps the row as the newest of the past, and its `features` and the `change` of each output for later.
+    """
+    for j in range(f.shape[0]):
+        features[j] = f[j]
+    for p in range(y.shape[0]):
+        change[p] = y[p] - past_y[0, p]
+    remember(x, y, past_x, past_y)
+    for k in range(3):
+        for p in range(change.shape[0]):
+            if math.isnan(change[p]):
+                error[p] = 0.0
+                continue
+            error[p] = change[p] - means[k, p] if k < 2 else change[p]
+            square = error[p] * error[p]
+            residuals[k, p] = discount * residuals[k, p] + (square / c[k] if k < 2 else square)
+            residuals[3 + k, p] = discount * residuals[3 + k, p] + 1.0
+        if k < 2:
+            width = short if k == 1 else P.shape[1]
+            learn_linear(width, forgetting, c[k], gains[k], error, P[k], B[k])
+
+
+@kernel(
     void(
         ro(2), ro(2), f8, f8, f8, i8, rw(2), rw(2), ro(2), rw(1), rw(2), rw(2), rw(1), rw(1),
         rw(3), rw(3), rw(2), rw(2), rw(2), rw(4),
@@ -926,12 +981,10 @@ def learn_lags_rows(
         predict_lags(
             X[i], past_x, past_y, units, clip, short, P, B, residuals, f, gains, means, c, laws[i, 0], laws[i, 1]
         )
-        for j in range(f.shape[0]):
-            features[i, j] = f[j]
-        for p in range(Y.shape[1]):
-            changes[i, p] = Y[i, p] - past_y[0, p]
-        learn_lags(changes[i], forgetting, discount, short, gains, means, c, error, P, B, residuals)
-        remember(X[i], Y[i], past_x, past_y)
+        learn_lags(
+            X[i], Y[i], forgetting, discount, short, gains, means, c, f, past_x, past_y, error, P, B, residuals,
+            features[i], changes[i],
+        )  # fmt: skip
 
 
 @kernel(void(ro(1), rw(2)))
@@ -972,7 +1025,7 @@ def stack_predict(sharpness, candidates, mixing, tails, outputs, law, mean):
             law[3, k, p] = candidates[0, g]
             if math.isfinite(spread) and spread > 0.0:
                 scale = max(spread * math.sqrt(tails[0, k, p, g]) * factor, least)
-                away = mixing[1, k, p] - math.log(scale)
+                away = mixing[1, k, p] - _log(scale)
                 if mixing[1, k, p] == UNKNOWN:
                     away = 0.0
                 law[2, k, p] = scale
@@ -997,7 +1050,8 @@ def stack_predict_rows(sharpness, candidates, mixing, tails, outputs, laws, mean
 
 @kernel(f8(f8, f8))
 def _t_log_shape(dof, square):
-    return -0.5 * (dof + 1.0) * math.log1p(square / dof)
+    """Log density of a Student-t relative to that at its centre."""
+    return -0.5 * (dof + 1.0) * _log(1.0 + square / dof)
 
 
 @kernel(f8(ro(1), f8, f8, f8))
@@ -1014,7 +1068,7 @@ def _interpolate(table, x, lowest, per_unit):
 def _normal_quantile(u):
     """Quantile of the standard normal for u in (0, 1), to about 4e-4: enough to learn a correlation from."""
     tail = min(u, 1.0 - u)
-    t = math.sqrt(-2.0 * math.log(tail))
+    t = math.sqrt(-2.0 * _log(tail))
     q = t - (2.515517 + t * (0.802853 + t * 0.010328)) / (1.0 + t * (1.432788 + t * (0.189269 + t * 0.001308)))
     return -q if u < 0.5 else q
 
@@ -1041,23 +1095,35 @@ def stack_learn(rates, y, candidates, cdf, mixing, tails, outputs, law, likeliho
         away = y[p] - outputs[2, p]
         outputs[2, p] += away / outputs[1, p]
         outputs[3, p] += (away * (y[p] - outputs[2, p]) - outputs[3, p]) / outputs[1, p]
+        # Without an expert that has a spread there is nothing to learn from.
+        voices = 0.0
+        for k in range(K):
+            if math.isfinite(law[1, k, p]) and law[1, k, p] > 0.0:
+                voices += law[4, k, p]
+        if voices <= 0.0:
+            scores[p] = math.nan
+            continue
         # Densities of the experts, relative to the largest.
         largest = -math.inf
         for k in range(K):
-            z = (y[p] - law[0, k, p]) / law[2, k, p]
+            z = min(max((y[p] - law[0, k, p]) / law[2, k, p], -1e100), 1e100)
             g = int(mixing[2, k, p])
-            likelihood[k] = candidates[1, g] - math.log(law[2, k, p]) + _t_log_shape(law[3, k, p], z * z)
+            likelihood[k] = candidates[1, g] - _log(law[2, k, p]) + _t_log_shape(law[3, k, p], z * z)
             if law[4, k, p] > 0.0:
                 largest = max(largest, likelihood[k])
         density = 0.0
         below = 0.0
         for k in range(K):
-            likelihood[k] = math.exp(min(likelihood[k] - largest, 0.0))
-            density += law[4, k, p] * likelihood[k]
-            z = (y[p] - law[0, k, p]) / law[2, k, p]
-            g = int(mixing[2, k, p])
-            below += law[4, k, p] * _interpolate(cdf[g], math.asinh(z), -CDF_REACH, CDF_PER_UNIT)
-        scores[p] = _normal_quantile(min(max(below, 1e-9), 1.0 - 1e-9))
+            likelihood[k] = _decay(max(largest - likelihood[k], 0.0))
+            if law[4, k, p] > 0.0:
+                density += law[4, k, p] * likelihood[k]
+                z = min(max((y[p] - law[0, k, p]) / law[2, k, p], -1e100), 1e100)
+                size = _log(abs(z) + math.sqrt(1.0 + z * z))
+                g = int(mixing[2, k, p])
+                below += law[4, k, p] * _interpolate(cdf[g], size if z > 0.0 else -size, -CDF_REACH, CDF_PER_UNIT)
+        # The very first laws are guesses: their scores say nothing about how outputs go together.
+        settled = outputs[1, p] > SETTLED
+        scores[p] = _normal_quantile(min(max(below, 1e-9), 1.0 - 1e-9)) if settled else math.nan
         # Weights: a step of expectation-maximisation, in the share that each had in this row.
         pull = 0.0
         total = 0.0
@@ -1065,7 +1131,7 @@ def stack_learn(rates, y, candidates, cdf, mixing, tails, outputs, law, likeliho
             share = law[4, k, p]
             if share > 0.0:
                 blame = share * likelihood[k] / density
-                z = (y[p] - law[0, k, p]) / law[2, k, p]
+                z = min(max((y[p] - law[0, k, p]) / law[2, k, p], -1e100), 1e100)
                 dof = law[3, k, p]
                 pull += blame * ((dof + 1.0) * z * z / (dof + z * z) - 1.0)
                 change = eta * (blame - share)
@@ -1075,31 +1141,35 @@ def stack_learn(rates, y, candidates, cdf, mixing, tails, outputs, law, likeliho
             total += mixing[0, k, p]
         for k in range(K):
             mixing[0, k, p] /= total
-        outputs[0, p] = min(max(outputs[0, p] + scale_step * pull, -3.0), 3.0)
+        if settled:
+            outputs[0, p] = min(max(outputs[0, p] + scale_step * pull, -3.0), 3.0)
         # Tails of each expert on its own.
         for k in range(K):
             spread = law[1, k, p]
             if not (math.isfinite(spread) and spread > 0.0):
                 continue
-            log_scale = math.log(law[2, k, p])
+            log_scale = _log(law[2, k, p])
             if mixing[1, k, p] == UNKNOWN:
                 mixing[1, k, p] = log_scale
             else:
                 mixing[1, k, p] += max(usual_step, young) * (log_scale - mixing[1, k, p])
-            z = (y[p] - law[0, k, p]) / spread
-            square = min(z * z, 1e30)
+            z = min(max((y[p] - law[0, k, p]) / spread, -1e15), 1e15)
+            square = z * z
             step = max(tail_step, young)
-            best = 0
+            factors = tails[0, k, p]
+            fits = tails[1, k, p]
             for g in range(G):
                 dof = candidates[0, g]
-                factor = tails[0, k, p, g]
-                tails[1, k, p, g] = (
-                    tail_discount * tails[1, k, p, g]
-                    + candidates[1, g] - 0.5 * math.log(factor) + _t_log_shape(dof, square / factor)
-                )  # fmt: skip
+                factor = factors[g]
+                # norm - log(factor) / 2 - (dof + 1) / 2 log(1 + square / factor / dof), with two logarithms.
+                fits[g] = tail_discount * fits[g] + (
+                    candidates[1, g] + 0.5 * dof * _log(factor) - 0.5 * (dof + 1.0) * _log(factor + square / dof)
+                )
                 robust = (dof + 1.0) / (dof + square / factor) * square
-                tails[0, k, p, g] = max((1.0 - step) * factor + step * robust, LEAST_FACTOR)
-                if tails[1, k, p, g] > tails[1, k, p, best]:
+                factors[g] = max((1.0 - step) * factor + step * robust, LEAST_FACTOR)
+            best = 0
+            for g in range(1, G):
+                if fits[g] > fits[best]:
                     best = g
             mixing[2, k, p] = best
 
@@ -1183,7 +1253,7 @@ def learn_copula(
                 for i in range(P):
                     z[i] = (t[i] - _dot(L[i, :i], z[:i])) / L[i, i]
                     square += z[i] * z[i]
-                joint = norms[0, v] - log_dets[c] - 0.5 * (dof + P) * math.log1p(square / dof)
+                joint = norms[0, v] - log_dets[c] - 0.5 * (dof + P) * _log(1.0 + square / dof)
                 fit[c, v] = score_discount * fit[c, v] + joint - alone
     for c in range(discounts.shape[0]):
         d = discounts[c]

@@ -47,12 +47,14 @@ class Leaf:
         Weight of a row's residual relative to the next newer one in the variance of an output.
     numbers
         Rows that belong to the leaf, in order of arrival.
+    room
+        Rows that the leaf is expected to have at most; it may have more.
     """
 
     __slots__ = (
-        "L", "S", "Z", "built", "busy", "c", "covariance", "discount", "gaps", "inputs", "linear", "mean",
-        "next_tuning", "noise", "n_rows", "n_updates", "numbers_", "outputs", "parent", "prior_theta", "rows", "s",
-        "start", "targets", "theta", "touched", "v", "variance",
+        "L", "S", "Z", "blocks", "built", "busy", "c", "covariance", "discount", "gaps", "has_units", "inputs",
+        "linear", "mean", "next_tuning", "noise", "n_rows", "n_updates", "numbers_", "outputs", "parent",
+        "prior_theta", "room", "rows", "s", "start", "targets", "theta", "touched", "v", "variance",
     )  # fmt: skip
 
     def __init__(
@@ -64,7 +66,9 @@ class Leaf:
         theta: Array,
         discount: float,
         numbers: Numbers,
+        room: int = 0,
     ) -> None:
+        self.room = room
         self.rows, self.start, self.targets = rows, start, targets
         self.covariance, self.discount = covariance, discount
         self.numbers_ = np.array(numbers, dtype=np.int64)
@@ -73,7 +77,8 @@ class Leaf:
         # What the prior of the lengthscales is about, for a leaf that was cut from a larger one.
         self.prior_theta: Array | None = None
         self.next_tuning = 0
-        self.busy = False
+        # The kind of work that the leaf waits for.
+        self.busy = ""
         self.touched = 0
         self.n_updates = 0
         n_inputs, n_targets = len(rows.fill) - start, len(targets)
@@ -97,13 +102,11 @@ class Leaf:
         return np.ascontiguousarray(X[:, self.start :]), np.ascontiguousarray(Y[:, self.targets])
 
     def condition(self, theta: Array) -> None:
-        """Take new hyper-parameters, and offset and scale of each output from the rows; drops the factor."""
+        """Take new hyper-parameters and drop the factor; offset and scale of the outputs follow with the next one."""
         self.theta = np.array(theta, dtype=np.float64)
         self._read_theta()
-        if self.n_rows:
-            X, Y = self.data()
-            self.inputs[0] = X.mean(axis=0)
-            self.outputs[0], self.outputs[1] = standardisation(Y)
+        self.has_units = False
+        self.blocks: list[tuple[int, int]] = []
         self.evict()
 
     def _read_theta(self) -> None:
@@ -130,17 +133,28 @@ class Leaf:
         """Make the factor from the rows.  O(n_rows^3)."""
         n = self.n_rows
         X, Y = self.data()
-        self._allocate(n + 1)
         missing = np.isnan(Y)
+        if n and not self.has_units:
+            self.inputs[0] = X.mean(axis=0)
+            self.outputs[0], self.outputs[1] = standardisation(Y)
+        # Also without rows: a factor that is made again must find the units of those that came since.
+        self.has_units = True
+        self._allocate(n + 1)
         if missing.any():
             self._open_gaps()
             self.gaps[:n] = missing
         self._reset_squares()
-        self._absorb(0, X, Y)
+        at = 0
+        # Rows that came in blocks are learnt so again: one by one their last bits would differ.
+        for start, stop in self.blocks:
+            self._absorb(at, start, X, Y)
+            self._append_block(start, X[start:stop], Y[start:stop])
+            at = stop
+        self._absorb(at, n, X, Y)
 
-    def _absorb(self, start: int, X: Array, Y: Array) -> None:
+    def _absorb(self, start: int, stop: int, X: Array, Y: Array) -> None:
         status = kernels.rebuild_leaf(
-            self.covariance.code, self.linear, self.noise, self.discount, start, len(X), X, Y,
+            self.covariance.code, self.linear, self.noise, self.discount, start, stop, X, Y,
             self.inputs, self.gaps, self.outputs, self.s, self.v, self.mean, self.variance, self.S, self.Z, self.L,
         )  # fmt: skip
         self.c = math.nan
@@ -152,8 +166,8 @@ class Leaf:
         self.outputs[2], self.outputs[3] = kernels.NU0 * kernels.SCALE0, kernels.NU0
 
     def _allocate(self, n: int) -> None:
-        """Arrays with room for more than ``n`` rows."""
-        capacity = max(32, n + n // 4)
+        """Arrays with room for more than ``n`` rows; a leaf that is well on its way gets room for good."""
+        capacity = max(32, n + n // 4, self.room if 4 * n > self.room else 0)
         n_inputs, n_targets = self.inputs.shape[1], len(self.targets)
         self.S, self.Z = np.empty((capacity, n_inputs)), np.empty((capacity, n_targets))
         self.L, self.v = np.empty(capacity * (capacity + 1) // 2), np.empty(capacity)
@@ -212,29 +226,42 @@ class Leaf:
         Sets what each row was predicted before it was learnt, given the rows before it. The leaf must have a factor.
         """
         n, more = self.n_rows, len(X)
+        if self.gaps[:n].any():
+            # Each output then has variances of its own, which the block does not know.
+            for i, number in enumerate(numbers):
+                self.predict(X[i], location[i], spread[i])
+                self.learn(int(number), Y[i])
+            return
         while n + more > len(self.S):
             self._grow()
-        T, V, prior = self._project(X)
+        location[:], spread[:] = self._append_block(n, X, Y)
+        for number in numbers:
+            self._add(int(number))
+        self.blocks.append((n, n + more))
+        self.c = math.nan
+
+    def _append_block(self, n: int, X: Array, Y: Array) -> tuple[Array, Array]:
+        """Append rows after the first ``n``; returns what each was predicted."""
+        more = len(X)
+        T, V, _ = self._project(n, X)
         C = np.empty((more, more))
         kernels.gram(self.covariance.code, self.linear, self.noise, T, C)
         C -= V.T @ V
         # Round-off must not take a row's variance below its noise.
         C[np.diag_indices(more)] = np.maximum(C.diagonal(), self.noise)
         lower = np.linalg.cholesky(C)
-        location[:] = Y
         R = (Y - self.outputs[0]) / self.outputs[1] - V.T @ self.Z[:n]
+        location, spread = np.array(Y, order="C"), np.empty((more, len(self.targets)))
         kernels.append_block(
             n, self.discount, np.ascontiguousarray(V.T), lower, np.ascontiguousarray(R), T,
             self.outputs, self.S, self.Z, self.L, location, spread,
         )  # fmt: skip
-        for number in numbers:
-            self._add(int(number))
-        self.c = math.nan
+        return location, spread
 
     def predict_block(self, X: Array, location: Array, spread: Array) -> None:
         """Set location and spread of many rows, each given the rows of the leaf."""
         n = self.n_rows
-        _, V, prior = self._project(X)
+        _, V, prior = self._project(n, X)
         c = np.maximum(self.noise + prior - np.einsum("ij,ij->j", V, V), self.noise)
         variance = np.repeat(c[:, None], len(self.targets), axis=1)
         if len(self.gaps):
@@ -243,9 +270,8 @@ class Leaf:
         square = np.maximum(self.outputs[2] / self.outputs[3], kernels.LEAST_SQUARE)
         spread[:] = self.outputs[1] * np.sqrt(variance * square)
 
-    def _project(self, X: Array) -> tuple[Array, Array, Array]:
-        """Scaled points, ``L^-1 k(rows, X)`` and the prior variance of each point."""
-        n = self.n_rows
+    def _project(self, n: int, X: Array) -> tuple[Array, Array, Array]:
+        """Scaled points, ``L^-1 k(first n rows, X)`` and the prior variance of each point."""
         T = np.ascontiguousarray((X - self.inputs[0]) * self.inputs[1])
         K = np.empty((n, len(X)))
         kernels.cross_covariance(self.covariance.code, self.linear, self.S[:n], T, K)
@@ -274,6 +300,7 @@ class Leaf:
         n = self.n_rows
         self.numbers_[: n - 1] = self.numbers_[1:n]
         self.n_rows = n - 1
+        self.blocks = []
         self.c = math.nan
         if not self.built:
             return
@@ -282,8 +309,19 @@ class Leaf:
         if len(self.gaps):
             self.gaps[: n - 1] = self.gaps[1:n]
             self.gaps[n - 1 :] = 0.0
-        kernels.measure_leaf(n - 1, self.discount, self.Z, self.gaps, self.outputs)
+        kernels.measure_leaf(n - 1, self.discount, self._own_residuals(), self.gaps, self.outputs)
         self.n_updates += 1
+
+    def _own_residuals(self) -> Array:
+        """Residual of each row over its deviation, which is larger for an output with gaps than `Z` takes it to be."""
+        n = self.n_rows
+        if not (len(self.gaps) and self.gaps[:n].any()):
+            return self.Z
+        L = np.empty((n, n))
+        kernels.unpack_lower(self.L, n, L)
+        pivots = L.diagonal()[:, None]
+        variance = pivots**2 + np.tril(L, -1) ** 2 @ self.gaps[:n]
+        return self.Z[:n] * (pivots / np.sqrt(variance))
 
     # ------------------------------------------------------------------ columns that come later
 
@@ -314,29 +352,29 @@ class Leaf:
         state: dict[str, Any] = {
             "numbers": self.numbers.copy(), "theta": self.theta, "units": self.outputs[:2].copy(),
             "centre": self.inputs[0].copy(), "prior_theta": self.prior_theta, "next_tuning": self.next_tuning,
-            "targets": self.targets.astype(np.int64), "touched": self.touched,
+            "targets": self.targets.astype(np.int64), "touched": self.touched, "has_units": self.has_units,
+            "blocks": list(self.blocks),
         }  # fmt: skip
         if self.n_updates and self.built:
             n = self.n_rows
             state["factor"] = {
-                "S": self.S[:n], "Z": self.Z[:n], "L": self.L[: n * (n + 1) // 2], "gaps": self.gaps[:n],
-                "squares": self.outputs[2:].copy(), "n_updates": self.n_updates,
+                "S": self.S[:n].copy(), "Z": self.Z[:n].copy(), "L": self.L[: n * (n + 1) // 2].copy(),
+                "gaps": self.gaps[:n].copy(), "squares": self.outputs[2:].copy(), "n_updates": self.n_updates,
             }  # fmt: skip
         return state
 
     @classmethod
     def from_state(
-        cls, state: dict[str, Any], rows: RowStore, start: int, covariance: Covariance, discount: float
+        cls, state: dict[str, Any], rows: RowStore, start: int, covariance: Covariance, discount: float, room: int = 0
     ) -> Leaf:
         """The leaf that `state` was taken from; its factor is built when it is next needed."""
-        leaf = cls(
-            rows, start, state["targets"].astype(np.intp), covariance, state["theta"], discount, np.empty(0, np.int64)
-        )
+        targets, none = state["targets"].astype(np.intp), np.empty(0, np.int64)
+        leaf = cls(rows, start, targets, covariance, state["theta"], discount, none, room)
         leaf.numbers_ = state["numbers"].copy()
         leaf.n_rows = len(leaf.numbers_)
         leaf.outputs[:2], leaf.inputs[0] = state["units"], state["centre"]
         leaf.prior_theta, leaf.next_tuning = state["prior_theta"], state["next_tuning"]
-        leaf.touched = state["touched"]
+        leaf.touched, leaf.has_units, leaf.blocks = state["touched"], state["has_units"], list(state["blocks"])
         factor = state.get("factor")
         if factor is not None:
             n = leaf.n_rows

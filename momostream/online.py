@@ -5,7 +5,9 @@ from __future__ import annotations
 import html
 import math
 import threading
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Iterator, Mapping
+from contextlib import contextmanager
+from copy import deepcopy
 from dataclasses import fields
 from datetime import UTC, date, datetime
 from os import PathLike
@@ -18,7 +20,7 @@ from river import base
 from momostream.bounded import Target, TargetMap
 from momostream.prediction import Prediction
 from momostream.stream import StreamModel, StreamSettings
-from momostream.vocabulary import Vocabulary, as_number
+from momostream.vocabulary import LARGEST, Vocabulary, as_number
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -28,6 +30,10 @@ __all__ = ["MOMoGPRegressor"]
 Array = NDArray[np.float64]
 
 ACTIONS = ("retune", "widen", "forget")
+# A model that knows nothing yet is surprised by everything: the first rows are not shown to the drift detector.
+WARM_UP = 16
+# Scaled by less, covariates and their squares might overflow.
+LEAST_PARAMETER = 1e-25
 
 
 class MOMoGPRegressor(base.MultiTargetRegressor):
@@ -48,7 +54,8 @@ class MOMoGPRegressor(base.MultiTargetRegressor):
         datetime; steps may be irregular, and time that runs backwards is taken as it is. False: no expert sees the
         time.
     max_points
-        Rows that one GP expert keeps at most; a fuller one is cut in two. The cost of a row grows with its square.
+        Rows that one GP expert keeps at most, half as many more without the clock; a fuller one is cut in two. The cost
+        of a row grows with its square.
     n_components, mixture_depth
         A full expert becomes a mixture of cuts along so many covariates, at most so many times on the way down (None:
         always).
@@ -69,6 +76,8 @@ class MOMoGPRegressor(base.MultiTargetRegressor):
         The same for the rows behind the regressions on lags.
     tuning_points, tuning_evaluations
         Rows and gradients of one tuning of hyper-parameters; 0 gradients keep them as they are.
+    tuning_interval
+        Rows that pay for one gradient; the first hundred gradients are free.
     first_tuning, tuning_growth, child_width
         Rows at which the first expert is tuned first, growth after which an expert is tuned again, and how far a child
         may stray from its parent's hyper-parameters, in log units.
@@ -126,7 +135,7 @@ class MOMoGPRegressor(base.MultiTargetRegressor):
         self,
         experts: tuple[str, ...] = ("clock matern32", "matern32", "lags"),
         clock: bool | str = True,
-        max_points: int = 400,
+        max_points: int = 256,
         n_components: int = 1,
         mixture_depth: int | None = 1,
         n_groups: int = 1,
@@ -137,8 +146,9 @@ class MOMoGPRegressor(base.MultiTargetRegressor):
         eta: float = 0.1,
         discount: float = 0.97,
         forgetting: float = 0.998,
-        tuning_points: int = 160,
+        tuning_points: int = 128,
         tuning_evaluations: int = 20,
+        tuning_interval: int = 32,
         first_tuning: int = 16,
         tuning_growth: float = 1.9,
         child_width: float = 0.5,
@@ -156,6 +166,7 @@ class MOMoGPRegressor(base.MultiTargetRegressor):
         self.coupling, self.weights, self.eta = coupling, weights, eta
         self.discount, self.forgetting = discount, forgetting
         self.tuning_points, self.tuning_evaluations = tuning_points, tuning_evaluations
+        self.tuning_interval = tuning_interval
         self.first_tuning, self.tuning_growth, self.child_width = first_tuning, tuning_growth, child_width
         self.window, self.memory_budget = window, memory_budget
         self.bounds, self.transforms = bounds, transforms
@@ -163,12 +174,19 @@ class MOMoGPRegressor(base.MultiTargetRegressor):
         self.seed = seed
         if on_drift not in ACTIONS:
             raise ValueError(f"on_drift={on_drift!r} is not accepted: use one of {', '.join(map(repr, ACTIONS))}")
+        if drift_detector is not None and not isinstance(drift_detector, base.DriftDetector):
+            raise ValueError(f"drift_detector={drift_detector!r} is not accepted: use a detector of river.drift")
+        if clock is None:
+            raise ValueError("clock=None is not accepted: use True, False or the name of a field")
+        if (bounds or transforms) and weights != "stacking":
+            raise ValueError(f"bounds and transforms need weights='stacking', got weights={weights!r}")
         self._settings = self._read_settings()
         self._inputs, self._targets = Vocabulary(), Vocabulary()
         self._model: StreamModel | None = None
         self._map = TargetMap([])
-        self._pending: dict[Hashable, tuple[Array, float]] = {}
+        self._pending: dict[Hashable, tuple[dict[Hashable, float], float]] = {}
         self._time = 0.0
+        self._frozen = False
         self.drift_events: list[int] = []
         self._lock = threading.RLock()
         self._buffers()
@@ -205,31 +223,35 @@ class MOMoGPRegressor(base.MultiTargetRegressor):
         """
         with self._lock:
             x, time = self._split_time(x)
-            new_inputs, new_targets = self._inputs.encode(x, self._x), self._targets.encode(y, self._y)
-            if new_inputs or new_targets:
-                if self._model is None and not new_targets:
-                    return
-                self._check_new(y, new_targets)
-                self._widen(x, new_inputs, new_targets)
-                self._inputs.encode(x, self._x)
-                self._targets.encode(y, self._y)
-            if self._model is not None:
-                self._learn(self._x, self._y, time)
+            self._learn_row(x, y, time)
+
+    def _learn_row(self, x: Mapping[Any, Any], y: Mapping[Any, Any], time: float | None) -> None:
+        new_inputs, new_targets = self._inputs.encode(x, self._x), self._targets.encode(y, self._y)
+        if self._frozen:
+            return
+        if new_inputs or new_targets:
+            if not new_targets and np.isnan(self._y).all():
+                return
+            self._check(y)
+            self._widen(x, new_inputs, new_targets)
+            self._inputs.encode(x, self._x)
+            self._targets.encode(y, self._y)
+        if self._model is not None:
+            self._learn(self._x, self._y if self._map.is_plain else self._map.forward(self._y), time)
 
     def _learn(self, x: Array, y: Array, time: float | None) -> None:
+        """Learn a row whose targets are on the scale of the model."""
         model = self._model
         assert model is not None
-        if not self._map.is_plain:
-            y = self._map.forward(y)
         before = model.n_learnt
         model.learn(x, y, self._now(time))
         if model.n_learnt > before:
-            if time is not None:
+            if time is not None and not isinstance(self.clock, bool):
                 self._time = time
             if self.drift_detector is not None:
                 self._watch()
 
-    def _check_new(self, y: Mapping[Any, Any], names: tuple[Hashable, ...]) -> None:
+    def _check(self, y: Mapping[Any, Any]) -> None:
         """Refuse a value beyond its bounds before anything is registered."""
         for name in y:
             value = as_number(name, y[name])
@@ -273,7 +295,7 @@ class MOMoGPRegressor(base.MultiTargetRegressor):
             self._inputs.encode(x, self._x)
             now = self._now(time)
             if id is not None:
-                self._pending[id] = (self._x.copy(), now)
+                self._pending[id] = (_known(x), now)
             model = self._model
             if model is None:
                 return {}
@@ -284,7 +306,8 @@ class MOMoGPRegressor(base.MultiTargetRegressor):
             law = model.law(None if self._map.is_plain else self._map.wrap)
             if self._map.is_plain:
                 return Prediction(names, mean.copy(), law)
-            prediction = Prediction(names, law().mean[0], law)
+            joint = law()
+            prediction = Prediction(names, joint.mean[0], joint)
             return prediction if with_dist else prediction.mean
 
     def learn_later(self, id: Hashable, y: Mapping[Any, Any]) -> None:
@@ -293,17 +316,7 @@ class MOMoGPRegressor(base.MultiTargetRegressor):
             if id not in self._pending:
                 raise KeyError(f"no prediction waits under the id {id!r}")
             x, time = self._pending[id]
-            new = self._targets.encode(y, self._y)
-            if new:
-                self._check_new(y, new)
-                if self._model is None:
-                    self._inputs.columns(())
-                self._widen({}, (), new)
-                self._targets.encode(y, self._y)
-            if self._model is not None:
-                full = np.full(len(self._inputs), np.nan)
-                full[: len(x)] = x
-                self._learn(full, self._y, time)
+            self._learn_row(x, y, time)
             del self._pending[id]
 
     @property
@@ -317,8 +330,7 @@ class MOMoGPRegressor(base.MultiTargetRegressor):
             return x, None
         if not isinstance(x, Mapping):
             raise TypeError(f"expected a dict, got {type(x).__name__}")
-        value = x.get(self.clock)
-        time = None if value is None else _seconds(self.clock, value)
+        time = _seconds(self.clock, x.get(self.clock))
         return {key: value for key, value in x.items() if key != self.clock}, time
 
     def _now(self, time: float | None) -> float:
@@ -333,12 +345,21 @@ class MOMoGPRegressor(base.MultiTargetRegressor):
     def learn_many(self, X: pd.DataFrame, Y: pd.DataFrame) -> None:
         """Learn the rows of two frames in order: as `learn_one` for each, in fewer and larger steps."""
         with self._lock:
-            points, targets, times = self._read_frames(X, Y)
-            if self._model is None or targets is None:
+            rows = self._read_frames(X, Y)
+            if rows is None:
                 return
-            self._model.learn_many(points, targets, times)
-            if self.drift_detector is not None:
-                self._watch()
+            if self.drift_detector is None:
+                self._learn_rows(*rows)
+            else:
+                # The detector wants to see every row.
+                for x, y, time in zip(*rows[:2], [None] * len(rows[0]) if rows[2] is None else rows[2], strict=True):
+                    self._learn(x, y, time)
+
+    def _learn_rows(self, points: Array, targets: Array, times: Array | None, thorough: bool = False) -> None:
+        assert self._model is not None
+        self._model.learn_many(points, targets, times, thorough)
+        if times is not None:
+            self._time = float(times[-1])
 
     def predict_many(self, X: pd.DataFrame, with_dist: bool = False) -> Any:
         """Predict the rows of a frame, all at the present time.
@@ -351,7 +372,8 @@ class MOMoGPRegressor(base.MultiTargetRegressor):
         import pandas as pd
 
         with self._lock:
-            points, times = self._read_inputs(X)
+            X, times = self._take_times(X)
+            points = _matrix(_columns(X, "X"), self._inputs.keys, len(X))
             if self._model is None:
                 return pd.DataFrame(index=X.index)
             if times is None:
@@ -367,38 +389,50 @@ class MOMoGPRegressor(base.MultiTargetRegressor):
         with self._lock:
             clone = self.clone()
             clone._settings = self._settings
-            points, targets, times = clone._read_frames(X, Y)
-            if clone._model is not None and targets is not None:
-                clone._model.learn_many(points, targets, times, thorough=True)
+            rows = clone._read_frames(X, Y)
+            if rows is not None:
+                clone._learn_rows(*rows, thorough=True)
             self.__dict__.update({k: v for k, v in clone.__dict__.items() if k != "_lock"})
         return self
 
-    def _read_inputs(self, X: pd.DataFrame) -> tuple[Array, Array | None]:
-        """Columns of a frame in the model's order; NaN where the frame lacks one."""
-        times = None
-        if not isinstance(self.clock, bool) and self.clock in X.columns:
-            times = np.array([_seconds(self.clock, value) for value in X[self.clock]])
+    def _take_times(self, X: pd.DataFrame) -> tuple[pd.DataFrame, Array | None]:
+        """Take the timestamps out of a frame; None where time is the number of rows."""
+        _check_frame(X, "X")
+        if isinstance(self.clock, bool):
+            return X, None
+        times, time = np.full(len(X), self._time), self._time
+        if self.clock in X.columns:
+            for i, value in enumerate(X[self.clock]):
+                with _row_named(X, i, "X"):
+                    seconds = _seconds(self.clock, value)
+                times[i] = time = time if seconds is None else seconds
             X = X.drop(columns=[self.clock])
-        return _matrix(X, self._inputs.keys, "X"), times
+        return X, times
 
-    def _read_frames(self, X: pd.DataFrame, Y: pd.DataFrame) -> tuple[Array, Array | None, Array | None]:
+    def _read_frames(self, X: pd.DataFrame, Y: pd.DataFrame) -> tuple[Array, Array, Array | None] | None:
+        """Rows that have a target, on the scale of the model, with times; None if there is nothing to learn.
+
+        New columns are registered, after all has been checked.
+        """
+        X, times = self._take_times(X)
+        inputs, targets = _columns(X, "X"), _columns(Y, "Y")
         if len(X) != len(Y):
             raise ValueError(f"X has {len(X)} rows and Y {len(Y)}")
-        stamped = not isinstance(self.clock, bool) and self.clock in X.columns
-        names = [name for name in X.columns if not (stamped and name == self.clock)]
-        columns = {name: _matrix(X, (name,), "X")[:, 0] for name in names}
-        targets = {name: _matrix(Y, (name,), "Y")[:, 0] for name in Y.columns}
         for name, values in targets.items():
             TargetMap([self._target(name)], [name]).forward(values[:, None])
-        new_inputs = tuple(n for n in names if n not in self._inputs and not np.isnan(columns[n]).all())
-        new_targets = tuple(n for n in targets if n not in self._targets and not np.isnan(targets[n]).all())
-        if new_inputs or new_targets:
-            if self._model is None and not new_targets:
-                return np.empty((0, 0)), None, None
-            first = {n: columns[n][~np.isnan(columns[n])][0] for n in new_inputs}
-            self._widen(first, new_inputs, new_targets)
-        points, times = self._read_inputs(X)
-        return points, self._map.forward(_matrix(Y, self._targets.keys, "Y")), times
+        rows = ~np.isnan(_matrix(targets, tuple(targets), len(Y))).all(axis=1)
+        if self._frozen or not rows.any():
+            return None
+        inputs = {name: values[rows] for name, values in inputs.items()}
+        targets = {name: values[rows] for name, values in targets.items()}
+        first = {name: _first(values) for name, values in inputs.items() if name not in self._inputs}
+        first = {name: value for name, value in first.items() if not math.isnan(value)}
+        new = tuple(n for n in targets if n not in self._targets and not math.isnan(_first(targets[n])))
+        if first or new:
+            self._widen(first, tuple(first), new)
+        n = int(rows.sum())
+        points, Z = _matrix(inputs, self._inputs.keys, n), _matrix(targets, self._targets.keys, n)
+        return points, self._map.forward(Z), None if times is None else times[rows]
 
     # ------------------------------------------------------------------ anomalies and reasons
 
@@ -408,6 +442,8 @@ class MOMoGPRegressor(base.MultiTargetRegressor):
         Strange is what lies far out in the joint law of the targets. Uniform on rows that the model predicts
         honestly; 0 before the first row.
         """
+        if not isinstance(y, Mapping):
+            raise TypeError(f"expected a dict, got {type(y).__name__}")
         prediction = self.predict_one(x, with_dist=True)
         if not isinstance(prediction, Prediction):
             return 0.0
@@ -424,6 +460,8 @@ class MOMoGPRegressor(base.MultiTargetRegressor):
             ``"clock"``) in telling rows apart, in the GP experts that were asked. ``"neighbours"``: the stored rows
             that resemble this one most, with their number, similarity (0 to 1), inputs and targets.
         """
+        if n_neighbours < 0:
+            raise ValueError(f"n_neighbours={n_neighbours} is not accepted: use a whole number of at least 0")
         with self._lock:
             if not self.predict_one(x):
                 return {"experts": {}, "relevance": {}, "neighbours": []}
@@ -453,7 +491,7 @@ class MOMoGPRegressor(base.MultiTargetRegressor):
         """Show the detector how the last row was predicted, and act when it sees drift."""
         assert self._model is not None and self.drift_detector is not None
         surprise = self._model.stack.surprise
-        if math.isnan(surprise):
+        if math.isnan(surprise) or self._model.n_learnt <= WARM_UP:
             return
         self.drift_detector.update(surprise)
         if self.drift_detector.drift_detected:
@@ -469,13 +507,11 @@ class MOMoGPRegressor(base.MultiTargetRegressor):
 
     def freeze(self) -> None:
         """Stop learning: `learn_one` leaves the model as it is until `unfreeze`."""
-        if self._model is not None:
-            self._model.frozen = True
+        self._frozen = True
 
     def unfreeze(self) -> None:
         """Learn again."""
-        if self._model is not None:
-            self._model.frozen = False
+        self._frozen = False
 
     @property
     def hyperparameters(self) -> list[dict[str, Any]]:
@@ -484,14 +520,16 @@ class MOMoGPRegressor(base.MultiTargetRegressor):
             return []
         names = ("clock", *self._inputs.keys)
         found = []
-        for expert, tree in zip(self._model.settings.members, self._model.trees, strict=False):
-            for leaf in tree.leaves():
-                lengths = leaf.covariance.lengthscales(leaf.theta)
-                found.append({
-                    "expert": expert, "rows": leaf.n_rows, "targets": [self._targets.keys[p] for p in leaf.targets],
-                    "lengthscales": dict(zip(names[tree.start :], lengths.tolist(), strict=True)),
-                    "noise": leaf.noise,
-                })  # fmt: skip
+        with self._lock:
+            for expert, tree in zip(self._model.settings.members, self._model.trees, strict=False):
+                for leaf in tree.leaves():
+                    lengths = leaf.covariance.lengthscales(leaf.theta)
+                    found.append({
+                        "expert": expert, "rows": leaf.n_rows,
+                        "targets": [self._targets.keys[p] for p in leaf.targets],
+                        "lengthscales": dict(zip(names[tree.start :], lengths.tolist(), strict=True)),
+                        "noise": leaf.noise,
+                    })  # fmt: skip
         return found
 
     def set_hyperparameters(self, lengthscales: Mapping[Any, float] | None = None, noise: float | None = None) -> None:
@@ -501,11 +539,13 @@ class MOMoGPRegressor(base.MultiTargetRegressor):
         """
         given = dict(lengthscales or {})
         names = ("clock", *self._inputs.keys)
-        for name, value in [*given.items(), *([("noise", noise)] if noise is not None else [])]:
-            if name != "noise" and name not in names:
+        for name in given:
+            if name not in names:
                 raise ValueError(f"unknown input {name!r}; the inputs are {', '.join(map(repr, names))}")
-            if not (as_number(name, value) > 0.0):
-                raise ValueError(f"{name!r} must be positive, got {value}")
+        for name, value in [*given.items(), *([] if noise is None else [("noise", noise)])]:
+            if not LEAST_PARAMETER <= as_number(name, value) <= 1.0 / LEAST_PARAMETER:
+                limits = f"between {LEAST_PARAMETER:g} and {1.0 / LEAST_PARAMETER:g}"
+                raise ValueError(f"{name!r} must be positive, {limits}, got {value}")
         with self._lock:
             if self._model is not None:
                 columns = {names.index(name): float(value) for name, value in given.items()}
@@ -513,15 +553,17 @@ class MOMoGPRegressor(base.MultiTargetRegressor):
 
     def retune(self) -> None:
         """Tune the GP experts in use anew, step by step as rows come."""
-        if self._model is not None:
-            self._model.retune()
+        with self._lock:
+            if self._model is not None:
+                self._model.retune()
 
     @property
     def expert_weights(self) -> dict[str, dict[Hashable, float]]:
         """Learnt weight of each expert, by target."""
         if self._model is None:
             return {}
-        weights = self._model.root_weights()
+        with self._lock:
+            weights = self._model.root_weights()
         return {
             name: dict(zip(self._targets.keys, row.tolist(), strict=True))
             for name, row in zip(self._settings.members, weights, strict=True)
@@ -533,7 +575,10 @@ class MOMoGPRegressor(base.MultiTargetRegressor):
         """The model in a few lines: rows, targets, experts with their weights, leaves, memory."""
         if self._model is None:
             return f"{type(self).__name__}: no rows yet"
-        model = self._model
+        with self._lock:
+            return self._describe(self._model)
+
+    def _describe(self, model: StreamModel) -> str:
         lines = [
             f"{type(self).__name__}: {model.n_learnt} rows learnt, {len(model.rows)} kept; "
             f"{model.n_inputs} inputs, {model.n_targets} targets"
@@ -555,7 +600,8 @@ class MOMoGPRegressor(base.MultiTargetRegressor):
     @property
     def nbytes(self) -> int:
         """Bytes held by rows, factors and statistics."""
-        return 0 if self._model is None else self._model.nbytes
+        with self._lock:
+            return 0 if self._model is None else self._model.nbytes
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write the model to a file that `momostream.load` reads; see `momostream.persistence`."""
@@ -568,8 +614,11 @@ class MOMoGPRegressor(base.MultiTargetRegressor):
         with self._lock:
             return {
                 "inputs": self._inputs.state(), "targets": self._targets.state(), "time": self._time,
-                "pending": [[_key_state(key), x, time] for key, (x, time) in self._pending.items()],
-                "drift_events": list(self.drift_events),
+                "pending": [
+                    [_key_state(key), Vocabulary(x).state(), np.array([*x.values()], dtype=np.float64), time]
+                    for key, (x, time) in self._pending.items()
+                ],
+                "drift_events": list(self.drift_events), "frozen": self._frozen,
                 "model": None if self._model is None else self._model.state(),
             }  # fmt: skip
 
@@ -579,7 +628,11 @@ class MOMoGPRegressor(base.MultiTargetRegressor):
         self._map = TargetMap([self._target(name) for name in self._targets.keys], self._targets.keys)
         self._buffers()
         self._time, self.drift_events = state["time"], list(state["drift_events"])
-        self._pending = {_key_from_state(key): (x, time) for key, x, time in state["pending"]}
+        self._pending = {
+            _key_from_state(key): (dict(zip(Vocabulary.from_state(names).keys, values.tolist(), strict=True)), time)
+            for key, names, values, time in state["pending"]
+        }
+        self._frozen = state["frozen"]
         if state["model"] is not None:
             self._model = StreamModel.from_state(self._settings, state["model"])
 
@@ -587,7 +640,8 @@ class MOMoGPRegressor(base.MultiTargetRegressor):
         """Parameters, and what was learnt as plain data: arrays that share memory do not survive copying."""
         with self._lock:
             kept = {k: v for k, v in self.__dict__.items() if k not in ("_lock", "_model", "_x", "_y")}
-            return {**kept, "_model": None if self._model is None else self._model.state()}
+            # Deep: other threads may go on learning before this is written.
+            return {**kept, "_model": None if self._model is None else deepcopy(self._model.state())}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         model = state.pop("_model")
@@ -597,42 +651,77 @@ class MOMoGPRegressor(base.MultiTargetRegressor):
         self._buffers()
 
 
-def _seconds(name: Hashable, value: Any) -> float:
-    """A timestamp as a number."""
+def _known(x: Mapping[Any, Any]) -> dict[Hashable, float]:
+    """The numbers of a row, without those that are missing."""
+    numbers = {key: as_number(key, value) for key, value in x.items()}
+    return {key: number for key, number in numbers.items() if not math.isnan(number)}
+
+
+def _seconds(name: Hashable, value: Any) -> float | None:
+    """A timestamp as a number; None where it is missing."""
     if isinstance(value, datetime):
         stamp = value if value.tzinfo is not None else value.replace(tzinfo=UTC)
-        return stamp.timestamp()
-    if isinstance(value, np.datetime64):
-        return float(value.astype("datetime64[ns]").astype(np.int64)) / 1e9
-    if isinstance(value, date):
-        return datetime(value.year, value.month, value.day, tzinfo=UTC).timestamp()
-    seconds = as_number(name, value)
-    if math.isnan(seconds):
-        raise ValueError(f"the timestamp {name!r} is missing")
-    return seconds
+        # pandas' NaT is a datetime that differs from itself.
+        seconds = stamp.timestamp() if stamp == stamp else math.nan
+    elif isinstance(value, np.datetime64):
+        seconds = math.nan if np.isnat(value) else float(value.astype("datetime64[us]").astype(np.int64)) / 1e6
+    elif isinstance(value, date):
+        seconds = datetime(value.year, value.month, value.day, tzinfo=UTC).timestamp()
+    else:
+        seconds = as_number(name, value)
+    return None if math.isnan(seconds) else seconds
 
 
-def _matrix(frame: pd.DataFrame, names: tuple[Hashable, ...], what: str) -> Array:
+def _check_frame(frame: pd.DataFrame, what: str) -> None:
+    columns = getattr(frame, "columns", None)
+    if columns is None or not hasattr(columns, "is_unique"):
+        raise TypeError(f"{what} must be a pandas DataFrame, got {type(frame).__name__}")
+    if not columns.is_unique:
+        raise ValueError(f"{what} has two columns {columns[columns.duplicated()][0]!r}")
+
+
+@contextmanager
+def _row_named(frame: pd.DataFrame, i: int, what: str) -> Iterator[None]:
+    """Say in errors which row it was."""
+    try:
+        yield
+    except (TypeError, ValueError) as error:
+        raise type(error)(f"row {frame.index[i]!r} of {what}: {error}") from None
+
+
+def _columns(frame: pd.DataFrame, what: str) -> dict[Hashable, Array]:
     """Columns of a frame as numbers; what is no number is refused by row and column."""
-    out = np.full((len(frame), len(names)), np.nan)
-    for j, name in enumerate(names):
-        if name not in frame.columns:
-            continue
+    _check_frame(frame, what)
+    columns: dict[Hashable, Array] = {}
+    for name in frame.columns:
         column = frame[name]
         if column.dtype.kind in "fiub":
-            values = column.to_numpy(dtype=np.float64)
-            bad = np.flatnonzero(np.isinf(values) | (np.abs(values) > 1e50))
-            if len(bad):
-                raise ValueError(f"row {frame.index[bad[0]]!r} of {what}: {name!r} is {values[bad[0]]}")
+            values = column.to_numpy(dtype=np.float64, na_value=np.nan)
+            bad = np.flatnonzero(np.abs(values) > LARGEST)
+            looked_at = bad[:1]
         else:
             values = np.empty(len(frame))
-            for i, value in enumerate(column):
-                try:
-                    values[i] = as_number(name, value)
-                except (TypeError, ValueError) as error:
-                    raise type(error)(f"row {frame.index[i]!r} of {what}: {error}") from None
-        out[:, j] = values
+            looked_at = np.arange(len(frame))
+        for i in looked_at:
+            with _row_named(frame, i, what):
+                values[i] = as_number(name, column.iloc[i])
+        columns[name] = values
+    return columns
+
+
+def _matrix(columns: Mapping[Hashable, Array], names: tuple[Hashable, ...], n_rows: int) -> Array:
+    """Columns in this order; NaN where there is none."""
+    out = np.full((n_rows, len(names)), np.nan)
+    for j, name in enumerate(names):
+        if name in columns:
+            out[:, j] = columns[name]
     return out
+
+
+def _first(values: Array) -> float:
+    """The first value that is there; NaN if there is none."""
+    known = values[~np.isnan(values)]
+    return float(known[0]) if len(known) else math.nan
 
 
 def _key_state(key: Hashable) -> Any:

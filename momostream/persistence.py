@@ -8,12 +8,13 @@ class and parameters and starts afresh.
 from __future__ import annotations
 
 from os import PathLike
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import numpy as np
+from river import base
 
 from momostream import container
-
-if TYPE_CHECKING:
-    from momostream.online import MOMoGPRegressor
+from momostream.online import MOMoGPRegressor
 
 __all__ = ["load", "save"]
 
@@ -37,8 +38,9 @@ def save(model: MOMoGPRegressor, path: str | PathLike[str]) -> None:
     >>> again.predict_one({"x": 3}) == model.predict_one({"x": 3})
     True
     """
-    tree = {"parameters": _plain_parameters(model), "state": model._state()}
-    container.write(path, REGRESSOR, tree)
+    # Within the lock: what is learnt meanwhile must not be half of the file.
+    with model._lock:
+        container.write(path, REGRESSOR, {"parameters": _plain_parameters(model), "state": model._state()})
 
 
 def load(path: str | PathLike[str]) -> MOMoGPRegressor:
@@ -50,8 +52,6 @@ def load(path: str | PathLike[str]) -> MOMoGPRegressor:
         The file is not one of ours, is cut off or altered, or comes from a newer version.
     """
     _, tree = container.read(path, REGRESSOR)
-    from momostream.online import MOMoGPRegressor
-
     try:
         parameters = dict(tree["parameters"])
         for name in ("bounds", "transforms"):
@@ -71,17 +71,35 @@ def _plain_parameters(model: MOMoGPRegressor) -> dict[str, Any]:
         value = parameters[name]
         # Names of targets need not be text.
         parameters[name] = None if value is None else [[key, item] for key, item in value.items()]
-    detector = parameters["drift_detector"]
+    detector = model.drift_detector
     if detector is not None:
-        parameters["drift_detector"] = [type(detector).__name__, dict(detector._get_params())]
-    return parameters
+        # Here and not above: river.drift takes 2 s to import.
+        from river import drift
+
+        name = type(detector).__name__
+        if getattr(drift, name, None) is not type(detector):
+            raise TypeError(
+                f"cannot save a drift detector of {type(detector)}: only those of river.drift can be loaded"
+            )
+        parameters["drift_detector"] = [name, dict(detector._get_params())]
+    plain: dict[str, Any] = _plain(parameters)
+    return plain
+
+
+def _plain(value: Any) -> Any:
+    """The same without numpy's scalars, which are as good as parameters but are not saved."""
+    if isinstance(value, dict):
+        return {key: _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return type(value)(map(_plain, value))
+    return value.item() if isinstance(value, np.generic) else value
 
 
 def _detector(state: Any) -> Any:
     """A fresh detector of `river.drift`; no other code is ever looked up by name."""
     if state is None:
         return None
-    from river import base, drift
+    from river import drift
 
     name, parameters = state
     kind = getattr(drift, name, None)

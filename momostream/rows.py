@@ -18,7 +18,9 @@ __all__ = ["RowStore"]
 Array = NDArray[np.float64]
 Numbers = NDArray[np.int64]
 
-BLOCK = 256
+BLOCK = 1024
+# A block starts with room for so many rows and doubles.
+FIRST = 64
 
 
 class RowStore:
@@ -45,6 +47,7 @@ class RowStore:
         self.first = self.stop = 0
         self._X: dict[int, Array] = {}
         self._Y: dict[int, Array] = {}
+        self._room = 0
 
     def __len__(self) -> int:
         return self.stop - self.first
@@ -56,34 +59,39 @@ class RowStore:
 
     def append(self, point: Array, y: Array) -> int:
         """Store a row; returns its number."""
-        number, place = divmod(self.stop, BLOCK)
-        if place == 0 or self._X[number].shape[1] < len(point) or self._Y[number].shape[1] < len(y):
-            self._widen(number)
-        self._X[number][place] = point
-        self._Y[number][place] = y
-        self.stop += 1
-        return self.stop - 1
+        number = self.stop
+        place = number % BLOCK
+        if place == 0 or place >= self._room:
+            self._open(number // BLOCK, place + 1)
+        self._newest_X[place] = point
+        self._newest_Y[place] = y
+        self.stop = number + 1
+        return number
 
     def extend(self, points: Array, Y: Array) -> Numbers:
         """Store many rows; returns their numbers."""
         begin, at = self.stop, 0
         while at < len(points):
             number, place = divmod(self.stop, BLOCK)
-            if place == 0 or self._X[number].shape[1] < points.shape[1] or self._Y[number].shape[1] < Y.shape[1]:
-                self._widen(number)
             take = min(BLOCK - place, len(points) - at)
-            self._X[number][place : place + take] = points[at : at + take]
-            self._Y[number][place : place + take] = Y[at : at + take]
+            if place + take > self._room or place == 0:
+                self._open(number, place + take)
+            self._newest_X[place : place + take] = points[at : at + take]
+            self._newest_Y[place : place + take] = Y[at : at + take]
             self.stop += take
             at += take
         return np.arange(begin, self.stop)
 
-    def _widen(self, number: int) -> None:
-        """Give the newest block room for all columns, and open it if it is new."""
-        X, Y = np.empty((BLOCK, len(self.fill))), np.empty((BLOCK, self.n_targets))
+    def _open(self, number: int, n_rows: int) -> None:
+        """Give the newest block room for so many rows and all columns, and open it if it is new."""
+        room = min(max(FIRST, 2 * n_rows), BLOCK)
+        X, Y = np.empty((room, len(self.fill))), np.empty((room, self.n_targets))
         if number in self._X:
-            X[:], Y[:] = self._wide(self._X[number], self._Y[number])
-        self._X[number], self._Y[number] = X, Y
+            n = min(len(self._X[number]), room)
+            X[:n], Y[:n] = self._wide(self._X[number][:n], self._Y[number][:n])
+        self._X[number] = self._newest_X = X
+        self._Y[number] = self._newest_Y = Y
+        self._room = room
 
     def _wide(self, X: Array, Y: Array) -> tuple[Array, Array]:
         if X.shape[-1] < len(self.fill):
@@ -95,10 +103,12 @@ class RowStore:
     def add_inputs(self, fill: Sequence[float]) -> None:
         """Add input columns; older rows read the fill values there."""
         self.fill = np.concatenate([self.fill, fill])
+        self._room = 0
 
     def add_targets(self, n_more: int) -> None:
         """Add target columns; older rows miss them."""
         self.n_targets += n_more
+        self._room = 0
 
     def gather(self, numbers: Numbers) -> tuple[Array, Array]:
         """Points ``(n, 1 + n_inputs)`` and targets ``(n, n_targets)`` of these rows, as copies."""
@@ -133,6 +143,6 @@ class RowStore:
         rows.fill = state["fill"]
         rows.first = rows.stop = state["first"]
         if rows.stop % BLOCK:
-            rows._widen(rows.stop // BLOCK)
+            rows._open(rows.stop // BLOCK, rows.stop % BLOCK)
         rows.extend(X, Y)
         return rows

@@ -40,7 +40,7 @@ SPEEDS = (0.97, 0.99, 0.998)
 COPULA_TAILS = (4.0, 8.0, 20.0)
 COPULA_DISCOUNT = 0.995
 # The prior of the correlation is worth this many rows per output; what is left of a perfect correlation.
-PRIOR_ROWS, CORRELATION_FLOOR = 0.5, 1e-5
+PRIOR_ROWS, CORRELATION_FLOOR = 0.05, 1e-5
 
 
 class Stack:
@@ -84,13 +84,15 @@ class Stack:
         K, P = self.mixing.shape[1:]
         C = len(SPEEDS)
         self.law = np.full((5, K, P), np.inf)
+        self._laws = self.law[None]
         self.mean = np.zeros(P)
         self._rates = np.array([self.eta, LEAST_WEIGHT, TAIL_STEP, TAIL_DISCOUNT, SCALE_STEP, USUAL_STEP])
         self._likelihood, self._scores, self._work = np.empty(K), np.empty(P), np.empty((2, P))
         self._R, self._factors, self._log_dets = np.zeros((C, P, P)), np.zeros((C, P, P)), np.zeros(C)
         self._norms = _copula_norms(P)
+        self._copula: tuple[Array, float] | None = None
         # Correlations move slowly; many outputs make their factors dear.
-        self._every = max(2, P // 4)
+        self._every = max(4, P // 4)
 
     @property
     def weights(self) -> Array:
@@ -99,8 +101,12 @@ class Stack:
 
     @property
     def copula(self) -> tuple[Array, float]:
-        """Correlation between the outputs and degrees of freedom of the copula in use."""
-        return self._correlation, self._dof
+        """Correlation between the outputs and degrees of freedom of the copula that has predicted best so far."""
+        if self._copula is None:
+            speed, tail = divmod(int(self.fit.argmax()), len(COPULA_TAILS))
+            # A copy: laws that were handed out keep the correlation of their time.
+            self._copula = self._R[speed].copy(), COPULA_TAILS[tail]
+        return self._copula
 
     def predict(self) -> Array:
         """Fill in scales, tails and weights of `law` and return the stacked mean."""
@@ -109,29 +115,24 @@ class Stack:
 
     def learn(self, y: Array) -> None:
         """Learn from the targets of the row that was predicted last; NaN is missing."""
-        kernels.stack_learn(
-            self._rates, y, _candidates(), _cdf_tables(), self.mixing, self.tails, self.outputs, self.law,
-            self._likelihood, self._scores,
-        )  # fmt: skip
-        self.n_rows += 1
-        if len(y) > 1:
-            kernels.learn_copula(
-                _SPEEDS, COPULA_DISCOUNT, self._scores, _COPULA_TAILS, self._norms, _quantile_tables(),
-                self._factors, self._log_dets, self.moments, self.pairs, self.fit, self._work,
-            )  # fmt: skip
-            if self.n_rows % self._every == 0:
-                self._refresh_copula()
+        self._learn(y[None], self._laws)
 
     def learn_rows(self, Y: Array, laws: Array) -> None:
         """Predict and learn rows one after the other; ``laws`` ``(n, 5, n_experts, n_targets)`` as `law` for each."""
+        self._learn(Y, laws)
+
+    def _learn(self, Y: Array, laws: Array) -> None:
+        # One call also for one row: it costs less than several smaller ones.
         kernels.stack_learn_rows(
             SHARPNESS, self._rates, self.n_rows, self._every, Y, _candidates(), _cdf_tables(), _SPEEDS,
             COPULA_DISCOUNT, _COPULA_TAILS, self._norms, _quantile_tables(), PRIOR_ROWS * Y.shape[1],
             CORRELATION_FLOOR, self.mixing, self.tails, self.outputs, laws, self.mean, self._likelihood, self._scores,
             self._R, self._factors, self._log_dets, self.moments, self.pairs, self.fit, self._work,
         )  # fmt: skip
+        before = self.n_rows // self._every
         self.n_rows += len(Y)
-        self._choose_copula()
+        if self.n_rows // self._every > before:
+            self._copula = None
 
     def predict_rows(self, laws: Array) -> Array:
         """Fill in ``laws`` ``(n, 5, n_experts, n_targets)`` as `predict` does for one row; returns the means."""
@@ -155,13 +156,7 @@ class Stack:
         kernels.refresh_copula(
             prior, CORRELATION_FLOOR, self.moments, self.pairs, self._R, self._factors, self._log_dets
         )
-        self._choose_copula()
-
-    def _choose_copula(self) -> None:
-        """Use the correlation and the tail that have predicted best."""
-        speed, tail = np.unravel_index(int(self.fit.argmax()), self.fit.shape)
-        # A copy: laws that were handed out keep the correlation of their time.
-        self._correlation, self._dof = self._R[speed].copy(), COPULA_TAILS[tail]
+        self._copula = None
 
     @property
     def nbytes(self) -> int:
@@ -190,8 +185,7 @@ class Stack:
 
     def state(self) -> dict[str, Any]:
         """Everything as plain data."""
-        copula = {"R": self._R, "correlation": self._correlation, "dof": self._dof}
-        return {**{name: getattr(self, name) for name in self._ARRAYS}, "n_rows": self.n_rows, **copula}
+        return {**{name: getattr(self, name) for name in self._ARRAYS}, "n_rows": self.n_rows, "R": self._R}
 
     def restore(self, state: dict[str, Any]) -> None:
         """Become what `state` was taken from."""
@@ -203,7 +197,6 @@ class Stack:
         for c, R in enumerate(self._R):
             self._factors[c] = np.linalg.cholesky(R)
             self._log_dets[c] = np.log(np.diag(self._factors[c])).sum()
-        self._correlation, self._dof = state["correlation"].copy(), state["dof"]
 
 
 _SPEEDS, _COPULA_TAILS = np.array(SPEEDS), np.array(COPULA_TAILS)

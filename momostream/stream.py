@@ -40,12 +40,16 @@ CHOICES = {
 }
 LEAST = {
     "max_points": 8, "n_components": 1, "n_groups": 1, "mixture_depth": 0, "tuning_points": 4,
-    "tuning_evaluations": 0, "window": 1, "memory_budget": 0,
+    "tuning_evaluations": 0, "tuning_interval": 1, "window": 1, "memory_budget": 0,
 }  # fmt: skip
 OPTIONAL = ("mixture_depth", "window", "memory_budget")
 
 # Rows are learnt in blocks of this many, once the first ones have been learnt one by one.
 BLOCK, SINGLY = 64, 64
+# Experts that do not see the time keep and are tuned on so many times more rows: all their rows matter, not the newest.
+WITHOUT_CLOCK = 1.5
+# Gradients that the first rows may spend beyond what they have paid for.
+FREE_GRADIENTS = 100
 # In blocks, one step of heavy work is done for so many rows.
 ROWS_PER_STEP = 8
 
@@ -60,7 +64,7 @@ class StreamSettings:
     """Parameters of the model; `momostream.MOMoGPRegressor` documents them."""
 
     experts: tuple[str, ...] = ("clock matern32", "matern32", "lags")
-    max_points: int = 400
+    max_points: int = 256
     n_components: int = 1
     n_groups: int = 1
     mixture_depth: int | None = 1
@@ -71,8 +75,9 @@ class StreamSettings:
     eta: float = ETA
     discount: float = 0.97
     forgetting: float = 0.998
-    tuning_points: int = 200
+    tuning_points: int = 128
     tuning_evaluations: int = 20
+    tuning_interval: int = 32
     first_tuning: int = 16
     tuning_growth: float = 1.9
     child_width: float = 0.5
@@ -130,23 +135,24 @@ class StreamSettings:
         names: list[str] = [name for name in self.experts if name != "lags"]
         return tuple(names) + (Autoregression.EXPERTS if self.has_lags else ())
 
-    def growth(self) -> Growth:
-        """What the trees need to know."""
+    def growth(self, start: int) -> Growth:
+        """What a tree that sees the points from this column on needs to know."""
         depth = 10**9 if self.mixture_depth is None else self.mixture_depth
+        more = WITHOUT_CLOCK if start else 1.0
         return Growth(
-            self.max_points, self.n_components, self.n_groups, depth, self.split_by, self.group_by, self.coupling,
-            self.weights, self.eta, self.discount, self.tuning_points, self.tuning_evaluations, self.first_tuning,
-            self.tuning_growth, self.child_width,
+            int(more * self.max_points), self.n_components, self.n_groups, depth, self.split_by, self.group_by,
+            self.coupling, self.weights, self.eta, self.discount, int(more * self.tuning_points),
+            self.tuning_evaluations, self.first_tuning, self.tuning_growth, self.child_width,
         )  # fmt: skip
 
 
-@dataclass
+@dataclass(eq=False)
 class _Job:
     """Work that is too dear for one row: done in steps, one per learnt row."""
 
     kind: str
-    tree: Tree
     node: Any
+    tree: Tree
     tuner: ResumableTuner | None = None
 
 
@@ -173,12 +179,13 @@ class StreamModel:
         self.rng = np.random.default_rng(settings.seed)
         self.rows = RowStore(n_inputs, n_targets)
         self.inputs = RunningMoments(n_inputs)
-        growth = settings.growth()
-        self.trees = [Tree(self.rows, start, kernel, growth, self.rng) for start, kernel in settings.circuits]
+        self.trees = [
+            Tree(self.rows, start, kernel, settings.growth(start), self.rng) for start, kernel in settings.circuits
+        ]
         self.lags = Autoregression(n_inputs, n_targets, settings.forgetting) if settings.has_lags else None
         self.stack = Stack(len(settings.members), n_targets, settings.eta)
         self.log_evidence = np.zeros(len(settings.members))
-        self.n_learnt = 0
+        self.n_learnt = self.n_gradients = 0
         self.frozen = False
         self._jobs: deque[_Job] = deque()
         self._scratch()
@@ -187,9 +194,15 @@ class StreamModel:
         """Buffers, and views of the stack's law in which the experts write."""
         self._point = np.zeros(len(self.rows.fill))
         self._views = [self._point[tree.start :] for tree in self.trees]
+        self._x = self._point[1:]
         law, n = self.stack.law, len(self.trees)
-        self._targets = [(law[0, k], law[1, k]) for k in range(n)]
-        self._lag_targets = law[0, n : n + 3], law[1, n : n + 3]
+        self._asked: list[tuple[Any, Array, Array, Array]] = [
+            (tree.predict, view, law[0, k], law[1, k])
+            for k, (tree, view) in enumerate(zip(self.trees, self._views, strict=True))
+        ]
+        if self.lags is not None:
+            self._asked.append((self.lags.predict, self._x, law[0, n : n + 3], law[1, n : n + 3]))
+        self._is_stacked = self.settings.weights == "stacking"
         self._predicted: bytes | None = None
 
     @property
@@ -208,22 +221,18 @@ class StreamModel:
         """Mean of each output at ``x``; NaN is a missing input. The array is overwritten by the next call."""
         point = self._point
         point[0] = time
-        point[1:] = x
+        self._x[:] = x
         # A product with itself is the cheapest way to find a NaN.
         if math.isnan(point.dot(point)):
             gaps = np.isnan(point)
             point[gaps] = np.concatenate([[0.0], self.inputs.mean])[gaps]
         key = point.tobytes()
         if key != self._predicted:
-            for tree, view, (location, spread) in zip(self.trees, self._views, self._targets, strict=True):
-                tree.predict(view, location, spread)
-            if self.lags is not None:
-                self.lags.predict(point[1:], *self._lag_targets)
+            for predict, view, location, spread in self._asked:
+                predict(view, location, spread)
             self.stack.predict()
             self._predicted = key
-        if self.settings.weights != "stacking":
-            return self._shares() @ self.stack.law[0]
-        return self.stack.mean
+        return self.stack.mean if self._is_stacked else self._shares() @ self.stack.law[0]
 
     def _shares(self) -> Array:
         """Weight of each expert where they are not stacked."""
@@ -262,13 +271,15 @@ class StreamModel:
         if self.frozen or (math.isnan(y.dot(y)) and np.isnan(y).all()):
             return
         self.predict(x, time)
-        point = self._point
-        self._weigh(y)
-        number = self.rows.append(point, y)
+        if self._is_stacked:
+            self.stack.learn(y)
+        else:
+            self._weigh(y)
+        number = self.rows.append(self._point, y)
         for tree, view in zip(self.trees, self._views, strict=True):
             tree.learn(number, y, view)
         if self.lags is not None:
-            self.lags.learn(point[1:], y)
+            self.lags.learn(self._x, y)
         self.inputs.learn(x)
         self.n_learnt += 1
         self._predicted = None
@@ -435,15 +446,13 @@ class StreamModel:
         return total + self.stack.nbytes + (self.lags.nbytes if self.lags is not None else 0)
 
     def _weigh(self, y: Array) -> None:
-        """Let the root learn from how the experts did."""
+        """Weigh the experts by the product of all their densities, where that is asked for."""
         if self.settings.weights == "posterior":
             law = self.stack.law
             with np.errstate(invalid="ignore", divide="ignore"):
                 density = -0.5 * ((y - law[0]) / law[1]) ** 2 - np.log(law[1])
             self.log_evidence += np.nansum(np.where(np.isfinite(density), density, 0.0), axis=1)
             self.log_evidence -= self.log_evidence.max()
-        if self.settings.weights == "stacking":
-            self.stack.learn(y)
 
     # ------------------------------------------------------------------ work beside the rows
 
@@ -480,16 +489,35 @@ class StreamModel:
         """One step of what is due: a gradient, a split, a factor or the weights of the lags; never two."""
         for tree in self.trees:
             while tree.due:
-                kind, node = tree.due.popleft()
-                job = _Job(kind, tree, node)
-                self._jobs.append(job) if kind == "tune" else self._jobs.appendleft(job)
+                self._enqueue(_Job(*tree.due.popleft(), tree))
         if self.lags is not None and self.lags.is_due:
             self.lags.refresh()
             # The first refreshes are small, and one follows the other.
             if self.n_learnt > 64:
                 return
-        if self._jobs:
+        if self._jobs and (self._jobs[0].kind != "tune" or self._jobs[0].tuner is not None or self._may_tune()):
             self._step(self._jobs[0])
+
+    def _may_tune(self) -> bool:
+        """Whether the gradients so far are within what the rows have paid for, so that another search may begin."""
+        return self.n_gradients < FREE_GRADIENTS + self.n_learnt // self.settings.tuning_interval
+
+    def _enqueue(self, job: _Job) -> None:
+        """Splits go first and end the tuning of what they split; a leaf that waits gives way to a newer one."""
+        gone = set(job.tree.leaves(job.node)) if job.kind == "split" else set()
+        for old in [old for old in self._jobs if old.kind == "tune" and old.tree is job.tree]:
+            if old.node in gone:
+                if old.tuner is not None:
+                    # The children go on from what was found so far.
+                    old.node.condition(old.tuner.theta)
+                self._jobs.remove(old)
+            elif job.kind == "tune" and old.tuner is None:
+                old.node.busy = ""
+                self._jobs.remove(old)
+        if job.kind == "tune":
+            self._jobs.append(job)
+        else:
+            self._jobs.appendleft(job)
 
     def _step(self, job: _Job) -> None:
         """Do a bounded part of a job."""
@@ -508,28 +536,29 @@ class StreamModel:
             job.tuner = job.tree.tuner(leaf)
         if job.tuner is not None and job.tuner.n_left:
             job.tuner.advance()
+            self.n_gradients += 1
         if job.tuner is None or not job.tuner.n_left:
             self._jobs.popleft()
-            leaf.busy = False
+            leaf.busy = ""
             if job.tuner is not None:
                 leaf.condition(job.tuner.theta)
-                self._jobs.appendleft(_Job("build", job.tree, leaf))
+                self._jobs.appendleft(_Job("build", leaf, job.tree))
                 log.info("row %d: tuned a leaf of %d rows", self.n_learnt, leaf.n_rows)
 
     def finish(self) -> None:
-        """Do all work that is due."""
-        while True:
-            before = len(self._jobs)
-            self._work()
-            if not self._jobs and not before and not any(tree.due for tree in self.trees):
-                return
+        """Do all work that is due, whatever the gradients cost."""
+        while self._jobs or any(tree.due for tree in self.trees):
+            for tree in self.trees:
+                while tree.due:
+                    self._enqueue(_Job(*tree.due.popleft(), tree))
+            self._step(self._jobs[0])
 
     def retune(self) -> None:
         """Put every leaf in use up for tuning, the newest first; done step by step as rows come."""
         for tree in self.trees:
             for leaf in sorted(tree.leaves(), key=lambda leaf: -leaf.touched)[:4]:
                 if not leaf.busy and leaf.n_rows >= 4:
-                    leaf.busy = True
+                    tree.set_busy(leaf, "tune")
                     tree.due.append(("tune", leaf))
 
     # ------------------------------------------------------------------ columns that come later
@@ -568,6 +597,7 @@ class StreamModel:
             "rows": self.rows.state(), "trees": [tree.state() for tree in self.trees],
             "lags": None if self.lags is None else self.lags.state(), "stack": self.stack.state(),
             "inputs": self.inputs.moments, "log_evidence": self.log_evidence, "n_learnt": self.n_learnt,
+            "n_gradients": self.n_gradients,
             "frozen": self.frozen, "rng": self.rng.bit_generator.state, "jobs": jobs,
         }  # fmt: skip
 
@@ -586,15 +616,14 @@ class StreamModel:
         model.stack.restore(state["stack"])
         model.inputs.moments = state["inputs"].copy()
         model.log_evidence, model.n_learnt = state["log_evidence"].copy(), state["n_learnt"]
-        model.frozen = state["frozen"]
+        model.n_gradients, model.frozen = state["n_gradients"], state["frozen"]
         for job in state["jobs"]:
             tree = model.trees[job["tree"]]
             node = _regions(tree)[job["node"]]
             tuner = None if job["tuner"] is None else ResumableTuner.from_state(job["tuner"], tree.covariance)
-            model._jobs.append(_Job(job["kind"], tree, node, tuner))
+            model._jobs.append(_Job(job["kind"], node, tree, tuner))
             if job["kind"] != "build":
-                for leaf in tree.leaves(node):
-                    leaf.busy = True
+                tree.set_busy(node, job["kind"])
         model._scratch()
         return model
 

@@ -33,6 +33,8 @@ Array = NDArray[np.float64]
 Positions = NDArray[np.intp]
 Numbers = NDArray[np.int64]
 
+# Rows that a full leaf may take in before it is its turn to be split.
+SLACK = 32
 # Weights of a sum never fall below this.
 LEAST_WEIGHT = 1e-4
 
@@ -134,7 +136,8 @@ class Tree:
         self.root: Node = self._region(np.arange(rows.n_targets), theta, np.empty(0, dtype=np.int64))
         self.touch = 0
         self._leaf: Leaf | None = None
-        self._built: list[Leaf] = []
+        # In order of building; a dict, as a set has no order.
+        self._built: dict[Leaf, None] = {}
 
     # ------------------------------------------------------------------ parts
 
@@ -147,7 +150,9 @@ class Tree:
         return Bundle(leaves, [np.array([p]) for p in range(len(targets))], is_region=True)
 
     def _new_leaf(self, targets: Positions, theta: Array, numbers: Numbers) -> Leaf:
-        leaf = Leaf(self.rows, self.start, targets, self.covariance, theta, self.growth.discount, numbers)
+        growth = self.growth
+        room = growth.max_points + SLACK
+        leaf = Leaf(self.rows, self.start, targets, self.covariance, theta, growth.discount, numbers, room)
         n, first = len(numbers), self.growth.first_tuning
         leaf.next_tuning = first if n < first else int(n * self.growth.tuning_growth)
         if n:
@@ -157,12 +162,12 @@ class Tree:
     def build(self, leaf: Leaf) -> None:
         """Make the factor of a leaf and remember that it is in memory."""
         leaf.build()
-        self._built.append(leaf)
+        self._built[leaf] = None
 
     def built(self) -> list[Leaf]:
         """Leaves whose factors are in memory."""
-        self._built = [leaf for leaf in dict.fromkeys(self._built) if leaf.built]
-        return self._built
+        self._built = {leaf: None for leaf in self._built if leaf.built}
+        return list(self._built)
 
     def leaves(self, node: Node | None = None) -> Iterator[Leaf]:
         """All leaves below a node, by default the root."""
@@ -173,6 +178,14 @@ class Tree:
                 yield node
             else:
                 stack.extend(reversed(node.children))
+
+    def nodes(self) -> list[Node]:
+        """All nodes, in an order that depends on nothing but the shape of the tree."""
+        found: list[Node] = [self.root]
+        for node in found:
+            if not isinstance(node, Leaf):
+                found.extend(node.children)
+        return found
 
     def reached(self, x: Array) -> list[Leaf]:
         """The leaves that a row goes to."""
@@ -256,9 +269,8 @@ class Tree:
             for child, places in zip(node.children, node.places, strict=True):
                 self._learn(child, number, np.ascontiguousarray(y[places]), x)
             sizes = [child.n_rows for child in node.children if isinstance(child, Leaf)] if node.is_region else [0]
-            if max(sizes) > self.growth.max_points and not any(leaf.busy for leaf in self.leaves(node)):
-                self._set_busy(node)
-                self.due.append(("split", node))
+            if max(sizes) > self.growth.max_points and next(self.leaves(node)).busy != "split":
+                self._schedule("split", node)
         else:
             self._weigh(node, y)
             for child in node.children:
@@ -332,18 +344,21 @@ class Tree:
         """See whether the leaf is due for new units, for a split or for tuning."""
         if leaf.is_young():
             leaf.condition(leaf.theta)
-        if leaf.busy:
-            return
         if leaf.n_rows > self.growth.max_points and not _is_bundled(leaf):
-            leaf.busy = True
-            self.due.append(("split", leaf))
-        elif leaf.n_rows >= leaf.next_tuning and self.growth.tuning_evaluations:
-            leaf.busy = True
-            self.due.append(("tune", leaf))
+            # Does not wait for a tuning that may take long to come.
+            if leaf.busy != "split":
+                self._schedule("split", leaf)
+        elif leaf.n_rows >= leaf.next_tuning and self.growth.tuning_evaluations and not leaf.busy:
+            self._schedule("tune", leaf)
 
-    def _set_busy(self, node: Node) -> None:
+    def _schedule(self, kind: str, node: Node) -> None:
+        self.set_busy(node, kind)
+        self.due.append((kind, node))
+
+    def set_busy(self, node: Node, kind: str) -> None:
+        """Mark the leaves below a node as waiting for this kind of work, or for none."""
         for leaf in self.leaves(node):
-            leaf.busy = True
+            leaf.busy = kind
 
     def law(self, node: Node, x: Array, targets: int) -> Law:
         """The exact law of the row that was predicted last, as a mixture of independent Student-t's."""
@@ -363,11 +378,9 @@ class Tree:
 
     def split(self, node: Leaf | Bundle) -> str:
         """Cut a full region; returns what was done, for the log."""
-        for leaf in self.leaves(node):
-            leaf.busy = False
-        first = next(self.leaves(node))
-        X, _ = self.rows.gather(first.numbers)
-        X = np.ascontiguousarray(X[:, self.start :])
+        self.set_busy(node, "")
+        # Outputs of a region may have been seen in different rows: the fullest leaf is the one to cut in half.
+        X, _ = max(self.leaves(node), key=lambda leaf: leaf.n_rows).data()
         columns = self._cuttable(node, X)
         if not len(columns):
             # Rows that cannot be told apart: the newest stay.
@@ -377,21 +390,19 @@ class Tree:
                 leaf.evict()
             return "dropped the older half of rows that cannot be told apart"
         mixes = self.growth.n_components > 1 and self._n_sums_above(node) < self.growth.mixture_depth
+        gates = [self._gate(node, X, int(c)) for c in columns[: self.growth.n_components if mixes else 1]]
         parent = node.parent
-        if mixes:
-            gates: list[Node] = [self._gate(node, X, int(c)) for c in columns[: self.growth.n_components]]
-            new: Node = Sum(gates, _n_targets(node)) if len(gates) > 1 else gates[0]
-            self._replace(parent, node, new)
+        if len(gates) > 1:
+            self._replace(parent, node, Sum(list(gates), _n_targets(node)))
+        elif isinstance(parent, Gate) and parent.column == gates[0].column:
+            place = next(k for k, child in enumerate(parent.children) if child is node)
+            parent.children[place : place + 1] = gates[0].children
+            parent.cuts[place:place] = gates[0].cuts
+            for child in gates[0].children:
+                child.parent = parent
         else:
-            gate = self._gate(node, X, int(columns[0]))
-            if isinstance(parent, Gate) and parent.column == gate.column:
-                place = next(k for k, child in enumerate(parent.children) if child is node)
-                parent.children[place : place + 1] = gate.children
-                parent.cuts[place:place] = gate.cuts
-                for child in gate.children:
-                    child.parent = parent
-            else:
-                self._replace(parent, node, gate)
+            self._replace(parent, node, gates[0])
+        self._let_go(node)
         return f"split {len(X)} rows along column {int(columns[0]) + self.start}"
 
     def _cuttable(self, node: Node, X: Array) -> Positions:
@@ -405,42 +416,37 @@ class Tree:
         return order[varies[order]]
 
     def _gate(self, node: Leaf | Bundle, X: Array, column: int) -> Gate:
-        cuts = gate_cuts(X[:, column], 2)
-        leaves = list(self.leaves(node))
-        children = []
-        for side in (False, True):
-            parts: list[tuple[Leaf, Numbers]] = []
-            for leaf in leaves:
-                values = self.rows.gather(leaf.numbers)[0][:, self.start + column]
-                parts.append((leaf, leaf.numbers[(values > cuts[0]) == side]))
-            children.append(self._child(node, parts))
-        return Gate(column, [float(cut) for cut in cuts], children)
+        cut = float(gate_cuts(X[:, column], 2)[0])
+        low: list[tuple[Leaf, Numbers]] = []
+        high: list[tuple[Leaf, Numbers]] = []
+        for leaf in self.leaves(node):
+            values = X[:, column] if leaf is node else leaf.data()[0][:, column]
+            low.append((leaf, leaf.numbers[values <= cut]))
+            high.append((leaf, leaf.numbers[values > cut]))
+        return Gate(column, [cut], [self._child(node, low), self._child(node, high)])
 
     def _child(self, node: Leaf | Bundle, parts: list[tuple[Leaf, Numbers]]) -> Node:
         """A region for a part of the rows, its outputs in groups where the circuit splits them."""
         if isinstance(node, Leaf):
-            groups = self._groups(node, parts[0][1])
+            groups = self._groups(node.targets, parts[0][1])
             if len(groups) == 1:
                 return self._new_leaf(node.targets, node.theta, parts[0][1])
             leaves: list[Node] = [self._new_leaf(node.targets[g], node.theta, parts[0][1]) for g in groups]
             return Bundle(leaves, groups, is_region=False)
-        groups = self._groups(parts[0][0], parts[0][1], len(parts))
+        numbers = np.unique(np.concatenate([own for _, own in parts]))
+        groups = self._groups(np.concatenate([leaf.targets for leaf, _ in parts]), numbers)
         regions: list[Node] = []
         for group in groups:
             own: list[Node] = [self._new_leaf(parts[p][0].targets, parts[p][0].theta, parts[p][1]) for p in group]
             regions.append(Bundle(own, [np.array([k]) for k in range(len(own))], is_region=True))
         return regions[0] if len(regions) == 1 else Bundle(regions, groups, is_region=False)
 
-    def _groups(self, leaf: Leaf, numbers: Numbers, n_targets: int | None = None) -> list[Positions]:
-        n_targets = len(leaf.targets) if n_targets is None else n_targets
-        n_groups = min(self.growth.n_groups, n_targets)
+    def _groups(self, targets: Positions, numbers: Numbers) -> list[Positions]:
+        n_groups = min(self.growth.n_groups, len(targets))
         if n_groups == 1:
-            return [np.arange(n_targets)]
-        X, Y = leaf.data(numbers)
-        if Y.shape[1] < n_targets or self.growth.group_by == "random":
-            Y = np.zeros((len(X), n_targets))
-            return split_outputs(X, Y, n_groups, "random", self.rng)
-        return split_outputs(X, Y, n_groups, self.growth.group_by, self.rng)
+            return [np.arange(len(targets))]
+        X, Y = self.rows.gather(numbers)
+        return split_outputs(X[:, self.start :], Y[:, targets], n_groups, self.growth.group_by, self.rng)
 
     def _n_sums_above(self, node: Node) -> int:
         above, count = node.parent, 0
@@ -490,7 +496,7 @@ class Tree:
         for leaf in self.reached(x):
             if leaf.n_rows and leaf.numbers_[0] == number:
                 leaf.drop_oldest()
-                if leaf.n_rows == 0 and not leaf.busy:
+                if leaf.n_rows == 0:
                     self._prune(leaf)
 
     def restart(self, numbers: Numbers) -> None:
@@ -500,19 +506,29 @@ class Tree:
             newest.update(dict.fromkeys(leaf.targets.tolist(), leaf))
         self.due.clear()
         self._leaf = None
+        self._built.clear()
         targets = np.arange(self.rows.n_targets)
         self.root = self._region(targets, [newest[p].theta for p in targets.tolist()], numbers)
 
-    def _prune(self, leaf: Leaf) -> None:
-        """Take an empty leaf out of its gate; a gate with one child left gives way to it."""
-        gate = leaf.parent
-        if not isinstance(gate, Gate):
+    def _prune(self, node: Node) -> None:
+        """Take an empty cell out of its gate; a gate with one child left gives way to it."""
+        while node.parent is not None and not isinstance(node.parent, Gate):
+            node = node.parent
+        gate = node.parent
+        if gate is None or any(leaf.n_rows or leaf.busy for leaf in self.leaves(node)):
             return
-        place = next(k for k, child in enumerate(gate.children) if child is leaf)
+        place = next(k for k, child in enumerate(gate.children) if child is node)
         del gate.children[place]
         del gate.cuts[max(place - 1, 0)]
         if len(gate.children) == 1:
             self._replace(gate.parent, gate, gate.children[0])
+        self._let_go(node)
+
+    def _let_go(self, node: Node) -> None:
+        """Drop the factors below a node that has left the tree."""
+        for leaf in self.leaves(node):
+            leaf.evict()
+            self._built.pop(leaf, None)
 
     # ------------------------------------------------------------------ columns that come later
 
@@ -545,27 +561,36 @@ class Tree:
             for child in node.children:
                 self._widen_targets(child, fresh)
             if isinstance(node, Sum):
-                n = len(fresh)
-                node.log_weights = np.pad(
-                    node.log_weights, ((0, 0), (0, n)), constant_values=-math.log(len(node.children))
-                )
+                # Posterior weights are about the rows, whatever the output.
+                uniform = np.full((len(node.children), 1), -math.log(len(node.children)))
+                new = node.log_weights[:, :1] if self.growth.weights == "posterior" else uniform
+                node.log_weights = np.hstack([node.log_weights, np.repeat(new, len(fresh), axis=1)])
                 node.location, node.spread = np.empty((2, *node.log_weights.shape))
 
     # ------------------------------------------------------------------ as plain data
 
     def state(self) -> dict[str, Any]:
         """The tree as plain data."""
-        return {"root": _node_state(self.root), "touch": self.touch}
+        nodes = self.nodes()
+        due = [[kind, next(k for k, other in enumerate(nodes) if other is node)] for kind, node in self.due]
+        return {"root": _node_state(self.root), "touch": self.touch, "due": due}
 
     def restore(self, state: dict[str, Any]) -> None:
         """Become the tree that `state` was taken from."""
         self.root = self._node_from_state(state["root"])
         self.touch = state["touch"]
+        self._built = {leaf: None for leaf in self.leaves() if leaf.built}
+        nodes = self.nodes()
+        self.due = deque((kind, nodes[k]) for kind, k in state["due"])
+        for kind, node in self.due:
+            self.set_busy(node, kind)
 
     def _node_from_state(self, state: dict[str, Any]) -> Node:
         kind = state["kind"]
         if kind == "leaf":
-            return Leaf.from_state(state["leaf"], self.rows, self.start, self.covariance, self.growth.discount)
+            growth = self.growth
+            room = growth.max_points + SLACK
+            return Leaf.from_state(state["leaf"], self.rows, self.start, self.covariance, growth.discount, room)
         children = [self._node_from_state(child) for child in state["children"]]
         if kind == "gate":
             return Gate(state["column"], state["cuts"].tolist(), children)
@@ -585,7 +610,7 @@ def _node_state(node: Node) -> dict[str, Any]:
     if isinstance(node, Bundle):
         places = [p.astype(np.int64) for p in node.places]
         return {"kind": "bundle", "places": places, "is_region": node.is_region, "children": children}
-    return {"kind": "sum", "log_weights": node.log_weights, "children": children}
+    return {"kind": "sum", "log_weights": node.log_weights.copy(), "children": children}
 
 
 def _is_bundled(leaf: Leaf) -> bool:

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable
 
 import numpy as np
+from scipy import stats
 
 MATERN12, MATERN32, MATERN52, RBF = 0, 1, 2, 3
 KINDS = (MATERN12, MATERN32, MATERN52, RBF)
@@ -186,3 +187,200 @@ def linear_fit(Phi: np.ndarray, r: np.ndarray, precision: np.ndarray) -> tuple[n
     inverse = np.linalg.inv(Phi.T @ Phi + np.diag(precision))
     K = np.eye(len(r)) + Phi @ np.diag(1 / precision) @ Phi.T
     return inverse @ Phi.T @ r, inverse, float(r @ np.linalg.solve(K, r))
+
+
+# Leaves of a growing circuit
+
+
+class StreamLeaf:
+    """Rows with hyper-parameters; a missing target is filled by its mean given the rows before it, as it comes.
+
+    Offset and scale of the outputs and the centre of the inputs are set from outside.
+    """
+
+    def __init__(self, kind: int, linear: float, noise: float, lengths: np.ndarray, discount: float, n_targets: int):
+        self.kind, self.linear, self.noise, self.lengths, self.discount = kind, linear, noise, lengths, discount
+        self.n_targets = n_targets
+        self.centre = np.zeros(len(lengths))
+        self.offset, self.scale = np.zeros(n_targets), np.ones(n_targets)
+        self.X: list[np.ndarray] = []
+        self.Y: list[np.ndarray] = []
+        self.filled: list[np.ndarray] = []
+
+    def _scaled(self, X: list[np.ndarray]) -> np.ndarray:
+        return (np.array(X).reshape(len(X), len(self.lengths)) - self.centre) / self.lengths
+
+    def learn(self, x: np.ndarray, y: np.ndarray) -> None:
+        r = (y - self.offset) / self.scale
+        if np.isnan(y).any():
+            mean, _ = predict(self.kind, self.linear, self.noise, self._scaled(self.X), self._targets(), self._at(x))
+            r = np.where(np.isnan(y), mean, r)
+        self.X.append(x)
+        self.Y.append(y)
+        self.filled.append(r)
+
+    def drop(self) -> None:
+        del self.X[0], self.Y[0], self.filled[0]
+
+    def refill(self) -> None:
+        """As if the rows that are left came again."""
+        X, Y = self.X, self.Y
+        self.X, self.Y, self.filled = [], [], []
+        for x, y in zip(X, Y, strict=True):
+            self.learn(x, y)
+
+    def _at(self, x: np.ndarray) -> np.ndarray:
+        return self._scaled([x])[0]
+
+    def _targets(self) -> np.ndarray:
+        return np.array(self.filled).reshape(len(self.X), self.n_targets)
+
+    def squares(self) -> tuple[np.ndarray, np.ndarray]:
+        """Discounted squares of the observed residuals over their variance ratios, and their mass."""
+        L = factor(self.kind, self.linear, self.noise, self._scaled(self.X))
+        Z = np.linalg.solve(L, self._targets())
+        squares, mass = np.full(self.n_targets, 2.0 * 0.3), np.full(self.n_targets, 2.0)
+        for i in range(len(self.X)):
+            for p in range(self.n_targets):
+                if np.isnan(self.Y[i][p]):
+                    continue
+                variance = L[i, i] ** 2 + sum(L[i, j] ** 2 for j in range(i) if np.isnan(self.Y[j][p]))
+                squares[p] = self.discount * squares[p] + (Z[i, p] * L[i, i]) ** 2 / variance
+                mass[p] = self.discount * mass[p] + 1.0
+        return squares, mass
+
+    def predict(self, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Location and spread of each output."""
+        S, s = self._scaled(self.X), self._at(x)
+        mean, latent = predict(self.kind, self.linear, self.noise, S, self._targets(), s)
+        k = cross_covariance(self.kind, self.linear, S, s[None])[:, 0]
+        v = np.linalg.solve(factor(self.kind, self.linear, self.noise, S), k)
+        variance = np.array(
+            [
+                self.noise + max(latent, 0.0) + sum(v[i] ** 2 for i in range(len(v)) if np.isnan(self.Y[i][p]))
+                for p in range(self.n_targets)
+            ]
+        )
+        squares, mass = self.squares()
+        return self.offset + self.scale * mean, self.scale * np.sqrt(variance * np.maximum(squares / mass, 1e-10))
+
+
+# Linear regression on lags
+
+
+def weighted_ridge(
+    F: np.ndarray, T: np.ndarray, forgetting: float, precision: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Inverse of the discounted moments and the weights, when the prior is forgotten like any row."""
+    n = len(F)
+    weights = forgetting ** np.arange(n - 1, -1, -1.0)
+    A = forgetting**n * np.diag(precision) + F.T @ np.diag(weights) @ F
+    inverse = np.linalg.inv(A)
+    return inverse, inverse @ F.T @ np.diag(weights) @ T
+
+
+# Experts stacked per output
+
+
+class StackedOutput:
+    """Weights, tails and common scale of one output; nothing in logs, nothing in tables."""
+
+    def __init__(self, n_experts: int, dofs: tuple[float, ...], first_tail: int, rates: dict[str, float]):
+        self.dofs, self.rates = dofs, rates
+        self.weights = [1.0 / n_experts] * n_experts
+        self.usual: list[float | None] = [None] * n_experts
+        self.tail = [first_tail] * n_experts
+        self.factors = [[1.0] * len(dofs) for _ in range(n_experts)]
+        self.fits = [[0.0] * len(dofs) for _ in range(n_experts)]
+        self.log_scale = 0.0
+        self.seen: list[float] = []
+
+    def predict(self, location: np.ndarray, spread: np.ndarray) -> tuple[list[float], list[float], list[float], float]:
+        """Scale, degrees of freedom and share of each expert, and the stacked mean."""
+        least = 1e-5 * np.std(self.seen) + 1e-9 * abs(np.mean(self.seen)) if self.seen else 0.0
+        scales, shares, centres = [], [], []
+        for k in range(len(self.weights)):
+            if not (np.isfinite(spread[k]) and spread[k] > 0):
+                scales.append(1.0)
+                shares.append(0.0)
+                centres.append(0.0)
+                continue
+            scale = spread[k] * math.sqrt(self.factors[k][self.tail[k]]) * math.exp(self.log_scale)
+            scales.append(max(scale, least))
+            usual = self.usual[k]
+            surer = 1.0 if usual is None else min(max(usual / scales[k], math.exp(-40)), math.exp(40))
+            shares.append(self.weights[k] * surer ** self.rates["sharpness"])
+            centres.append(location[k])
+        shares = [share / sum(shares) if sum(shares) > 0 else 1.0 / len(shares) for share in shares]
+        mean = sum(share * centre for share, centre in zip(shares, centres, strict=True))
+        return scales, [self.dofs[g] for g in self.tail], shares, mean
+
+    def learn(self, location: np.ndarray, spread: np.ndarray, y: float) -> float:
+        """Learn a target; returns its normal score."""
+        rates = self.rates
+        scales, dofs, shares, _ = self.predict(location, spread)
+        said = np.isfinite(spread) & (spread > 0)
+        centres = np.where(said, location, 0.0)
+        self.seen.append(y)
+        young = 1.0 / (1.0 + len(self.seen))
+        laws = [stats.t(dof, centre, scale) for dof, centre, scale in zip(dofs, centres, scales, strict=True)]
+        below = sum(share * law.cdf(y) for share, law in zip(shares, laws, strict=True))
+        above = sum(share * law.sf(y) for share, law in zip(shares, laws, strict=True))
+        logs = np.array([law.logpdf(y) for law in laws])
+        densities = np.exp(logs - max(log for log, share in zip(logs, shares, strict=True) if share > 0))
+        total = sum(share * density for share, density in zip(shares, densities, strict=True) if share > 0)
+        pull = 0.0
+        for k, share in enumerate(shares):
+            if share > 0.0:
+                blame = share * densities[k] / total
+                z = (y - centres[k]) / scales[k]
+                # Derivative of the log density by minus the log scale, plus the one of log scale itself.
+                pull += blame * ((dofs[k] + 1) * z**2 / (dofs[k] + z**2) - 1)
+                if share > 1e-12:
+                    self.weights[k] *= max(1 + rates["eta"] * (blame - share) / share, 0.5)
+            self.weights[k] = max(self.weights[k], rates["floor"])
+        self.weights = [weight / sum(self.weights) for weight in self.weights]
+        self.log_scale = min(max(self.log_scale + rates["scale_step"] * pull, -3.0), 3.0)
+        for k in np.flatnonzero(said):
+            usual = self.usual[k]
+            if usual is None:
+                self.usual[k] = scales[k]
+            else:
+                step = max(rates["usual_step"], young)
+                self.usual[k] = math.exp((1 - step) * math.log(usual) + step * math.log(scales[k]))
+            z = (y - location[k]) / spread[k]
+            step = max(rates["tail_step"], young)
+            for g, dof in enumerate(self.dofs):
+                factor = self.factors[k][g]
+                self.fits[k][g] *= rates["tail_discount"]
+                self.fits[k][g] += stats.t.logpdf(z, dof, scale=math.sqrt(factor))
+                robust = (dof + 1) / (dof + z**2 / factor) * z**2
+                self.factors[k][g] = max((1 - step) * factor + step * robust, 1e-8)
+            self.tail[k] = int(np.argmax(self.fits[k]))
+        if below < 0.5:
+            return float(stats.norm.ppf(max(below, 1e-9)))
+        return -float(stats.norm.ppf(max(above, 1e-9)))
+
+
+def shrunk_correlation(scores: np.ndarray, discount: float, prior: float, floor: float) -> np.ndarray:
+    """Correlation of discounted rows of normal scores with `prior` rows of independence; NaN teaches no pair."""
+    P = scores.shape[1]
+    R = np.eye(P)
+    sizes = np.zeros(P)
+    for i in range(P):
+        for j in range(i + 1):
+            moment = mass = 0.0
+            for row in np.clip(scores, -4, 4):
+                if not np.isnan(row[i] * row[j]):
+                    moment, mass = discount * moment + row[i] * row[j], discount * mass + 1
+            if i == j:
+                sizes[i] = math.sqrt((moment + prior) / (mass + prior))
+            else:
+                R[i, j] = R[j, i] = (1 - floor) * moment / (mass + prior)
+    return np.where(np.eye(P) == 1, 1.0, R / np.outer(sizes, sizes))
+
+
+def t_copula_log_density(scores: np.ndarray, R: np.ndarray, dof: float) -> float:
+    t = stats.t.ppf(stats.norm.cdf(scores), dof)
+    joint = stats.multivariate_t.logpdf(t, shape=R, df=dof)
+    return float(joint - stats.t.logpdf(t, dof).sum())

@@ -59,6 +59,8 @@ CHUNK = 1024
 # What is left of an input after one row, and rows in which a phase of the map goes round, typically.
 PERSISTENCE, ROUND = 0.95, 20_000
 FRAME = 256
+# Shorter feeds would leave parts without any row or frame to measure.
+LEAST_ROWS = 2 * FRAME
 TUNING: tuple[tuple[str, dict[str, Any]], ...] = (("on", {}), ("off", {"tuning_evaluations": 0}))
 
 clock = time.thread_time_ns
@@ -120,9 +122,9 @@ def cpu(function: Callable[..., object], *arguments: Any) -> float:
     return (clock() - start) / 1e3
 
 
-def for_each(call: Callable[..., object], rows: list[Any]) -> None:
+def for_each(call: Callable[..., object], pairs: list[Any]) -> None:
     """Call with each row."""
-    for arguments in rows:
+    for arguments in pairs:
         call(*arguments)
 
 
@@ -212,14 +214,14 @@ def beside_solves(model: MOMoGPRegressor, n_rows: int, with_dist: bool) -> list[
         if counts:
             solved.append(spent)
     cost = clock_cost()
-    calls = np.array(served) - cost
-    medians = [*np.median(calls, axis=0), np.median(calls.sum(axis=1)), np.median(solved) - len(factors) * cost]
+    both = np.array(served) - cost
+    medians = [*np.median(both, axis=0), np.median(both.sum(axis=1)), np.median(solved) - len(factors) * cost]
     return [float(median) / 1e3 for median in medians]
 
 
 def leaves_in_use(model: MOMoGPRegressor) -> list[Any]:
     """The leaf of each tree that predicted the last row."""
-    return [] if model._model is None else [tree._leaf for tree in model._model.trees]
+    return [tree._leaf for tree in trees(model)]
 
 
 def pauses(n_rows: int) -> Answer:
@@ -335,7 +337,7 @@ def budget(n_rows: int) -> Answer:
             means: Any = model.predict_one(x)
             digest.update(np.array([*means.values()]).tobytes())
             model.learn_one(x, y)
-        if (i + 1) % 1000 == 0:
+        if (i + 1) % 1000 == 0 or i + 1 == n_rows:
             if digests[0].digest() != digests[1].digest():
                 break
             n_equal = i + 1
@@ -469,6 +471,8 @@ def main() -> None:
     unknown = set(options.questions) - set(QUESTIONS)
     if unknown:
         parser.error(f"no such question: {', '.join(sorted(unknown))}; there are {', '.join(QUESTIONS)}")
+    if options.rows is not None and options.rows < LEAST_ROWS:
+        parser.error(f"--rows must be at least {LEAST_ROWS}")
     about = {"date": datetime.now().isoformat(timespec="seconds"), "revision": revision()}
     answers = []
     for name in options.questions or QUESTIONS:

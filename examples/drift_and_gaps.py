@@ -2,7 +2,7 @@
 
 A simulated pump reports its speed and valve; flow and pressure are predicted. For a while the flow meter is silent,
 inputs are lost now and then, and later a worn impeller delivers less: a new regime that no past row tells about. The
-intervals should hold all the while, and a drift detector should say when. Run it with
+intervals should hold all the while; a drift detector may say when, or miss it. Run it with
 ``python examples/drift_and_gaps.py``; no files are written.
 """
 
@@ -37,7 +37,7 @@ def pump(n_rows: int, seed: int = 0) -> Iterator[tuple[Row, Row, dict[str, float
     for t in range(n_rows):
         speed += 0.05 * (50.0 - speed) + 1.5 * rng.normal()
         valve = float(np.clip(valve + 0.05 * rng.normal(), 0.1, 1.0))
-        worn = 0.8 if t >= WEAR else 1.0
+        worn = 0.6 if t >= WEAR else 1.0
         flow = worn * speed * np.sqrt(valve) + 0.5 * rng.normal()
         pressure = worn**2 * 0.02 * speed**2 * (1.2 - valve) + 0.5 * rng.normal()
         truth = {"flow": float(flow), "pressure": float(pressure)}
@@ -54,8 +54,10 @@ def pump(n_rows: int, seed: int = 0) -> Iterator[tuple[Row, Row, dict[str, float
 
 def main() -> None:
     """Predict then learn, and count what the intervals held."""
-    # The detector sees how far each row lay from what was predicted; after an alarm, intervals are widened at once.
-    alarm = drift.PageHinkley(min_instances=50, threshold=40.0, delta=0.5)
+    # The detector sees the mean square of the normal scores of each row, about 1 where predictions are honest. The
+    # model gets used to a new regime within a few rows, so that there is little to see: chosen on seeds 10 to 14, this
+    # detector saw 7 of the 10 changes of seeds 0 to 9, and gave 7 false alarms. Intervals have to hold without it.
+    alarm = drift.PageHinkley(min_instances=50, delta=1.0, threshold=15.0, mode="up")
     model = MOMoGPRegressor(drift_detector=alarm, on_drift="widen", seed=0)
     scores = {name: (Coverage(0.9), Width(0.9)) for name in PHASES}
     for t, (x, y, truth) in enumerate(pump(N_ROWS)):

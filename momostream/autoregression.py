@@ -52,6 +52,8 @@ class Autoregression:
     >>> for t in range(60):
     ...     lags.predict(np.array([0.0]), location, spread)
     ...     lags.learn(np.array([0.0]), np.array([2.0 * t]))
+    ...     if lags.is_due:
+    ...         lags.refresh()
     >>> print(location.ravel().round(1))
     [118. 118. 116.]
     """
@@ -119,10 +121,10 @@ class Autoregression:
 
     def predict_rows(self, X: Array, location: Array, spread: Array) -> None:
         """Set location and spread ``(n, 3, n_targets)`` of many rows, all given the rows learnt so far."""
-        part = np.empty((2, *location.shape[1:]))
-        for i, x in enumerate(X):
-            self.predict(x, part[0], part[1])
-            location[i], spread[i] = part
+        kernels.predict_lags_rows(
+            X, self.past_x, self.past_y, self.units, CLIP if self.n_rows > 8 else 1e300, self.short, self.P, self.B,
+            self.residuals, self._f, self._gains, self._means, self._c, location, spread,
+        )  # fmt: skip
 
     @property
     def room(self) -> int:

@@ -43,6 +43,7 @@ __all__ = [
     "learn_lags",
     "learn_lags_rows",
     "learn_leaf",
+    "learn_leaf_rows",
     "learn_linear",
     "learn_moments",
     "likelihood_gradient",
@@ -53,7 +54,9 @@ __all__ = [
     "mirror_lower",
     "pack_lower",
     "predict_lags",
+    "predict_lags_rows",
     "predict_leaf",
+    "predict_leaf_rows",
     "predict_linear",
     "project",
     "rebuild",
@@ -750,6 +753,40 @@ def rebuild_leaf(
     return OK
 
 
+@kernel(
+    void(
+        i8, f8, f8, i8, ro(2), ro(2), ro(2), ro(2), ro(1), ro(2), ro(2),
+        rw(1), rw(1), rw(1), rw(1), rw(2), rw(2),
+    )
+)  # fmt: skip
+def predict_leaf_rows(
+    kind, linear, noise, n, X, inputs, outputs, S, L, Z, gaps, s, v, mean, variance, location, spread
+):
+    """As `predict_leaf` for many rows; `location` and `spread` have one line each."""
+    for i in range(X.shape[0]):
+        predict_leaf(
+            kind, linear, noise, n, X[i], inputs, outputs, S, L, Z, gaps, s, v, mean, variance, location[i], spread[i]
+        )
+
+
+@kernel(
+    void(
+        i8, f8, f8, f8, i8, ro(2), ro(2), ro(2), ro(2),
+        rw(2), rw(1), rw(1), rw(1), rw(1), rw(2), rw(2), rw(1), rw(2), rw(2),
+    )
+)  # fmt: skip
+def learn_leaf_rows(
+    kind, linear, noise, discount, n, X, Y, inputs, gaps, outputs, s, v, mean, variance, S, Z, L, location, spread
+):
+    """Predict and learn rows one after the other, as `predict_leaf` and `learn_leaf` do; there must be room."""
+    for i in range(X.shape[0]):
+        c = predict_leaf(
+            kind, linear, noise, n + i, X[i], inputs, outputs, S, L, Z, gaps, s, v, mean, variance,
+            location[i], spread[i],
+        )  # fmt: skip
+        learn_leaf(n + i, c, discount, Y[i], s, v, mean, variance, outputs, S, Z, L)
+
+
 @kernel(void(i8, f8, ro(2), ro(2), ro(2), ro(2), rw(2), rw(2), rw(2), rw(1), rw(2), rw(2)))
 def append_block(n, discount, V, C, R, T, outputs, S, Z, L, location, spread):
     """Append a block of rows to a leaf at once, and say what each was predicted given those before it.  O(b (n + b)).
@@ -934,6 +971,15 @@ def remember(x, y, past_x, past_y):
                 past_y[0, p] = y[p]
 
 
+@kernel(void(ro(2), ro(2), ro(2), ro(2), f8, i8, ro(3), ro(3), ro(2), rw(1), rw(2), rw(2), rw(1), rw(3), rw(3)))
+def predict_lags_rows(X, past_x, past_y, units, clip, short, P, B, residuals, f, gains, means, c, location, spread):
+    """As `predict_lags` for many rows; `location` and `spread` are (rows, 3, outputs)."""
+    for i in range(X.shape[0]):
+        predict_lags(
+            X[i], past_x, past_y, units, clip, short, P, B, residuals, f, gains, means, c, location[i], spread[i]
+        )
+
+
 @kernel(
     void(ro(1), ro(1), f8, f8, i8, ro(2), ro(2), ro(1), ro(1), rw(2), rw(2), rw(1), rw(3), rw(3), rw(2), rw(1), rw(1))
 )
@@ -1095,8 +1141,9 @@ def stack_learn(rates, y, candidates, cdf, mixing, tails, outputs, law, likeliho
         away = y[p] - outputs[2, p]
         outputs[2, p] += away / outputs[1, p]
         outputs[3, p] += (away * (y[p] - outputs[2, p]) - outputs[3, p]) / outputs[1, p]
-        # Without an expert that has a spread there is nothing to learn from.
-        voices = 0.0
+        # Nobody can have known the units of an output before its first target, and without an expert that has a spread
+        # there is nothing to learn from either.
+        voices = 0.0 if outputs[1, p] > 1.0 else -math.inf
         for k in range(K):
             if math.isfinite(law[1, k, p]) and law[1, k, p] > 0.0:
                 voices += law[4, k, p]

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from momostream import dense, kernels
-from momostream.covariance import Covariance
+from momostream.covariance import Covariance, input_spread
 from momostream.regions import standardisation
 from momostream.rows import RowStore
 
@@ -26,8 +26,10 @@ Numbers = NDArray[np.int64]
 
 # After so many dropped rows the factor is made anew, which wipes the round-off of the updates.
 MOST_UPDATES = 256
+# So many rows at once are worth a block.
+LARGE = 24
 # Rows at which a young leaf looks again at the offset and scale of its outputs.
-YOUNG = (2, 4, 8, 16)
+YOUNG = (1, 2, 4, 8, 16)
 
 
 class Leaf:
@@ -53,7 +55,9 @@ class Leaf:
 
     __slots__ = (
         "L", "S", "Z", "blocks", "built", "busy", "c", "covariance", "discount", "gaps", "has_units", "inputs",
-        "linear", "mean", "next_tuning", "noise", "n_rows", "n_updates", "numbers_", "outputs", "parent",
+        "is_untuned",
+        "linear", "mean", "next_tuning", "noise", "n_pending", "n_rows", "n_seen", "n_updates", "numbers_", "outputs",
+        "parent",
         "prior_theta", "room", "rows", "s", "start", "targets", "theta", "touched", "v", "variance",
     )  # fmt: skip
 
@@ -76,11 +80,14 @@ class Leaf:
         self.parent: Any = None
         # What the prior of the lengthscales is about, for a leaf that was cut from a larger one.
         self.prior_theta: Array | None = None
-        self.next_tuning = 0
+        # Rows learnt so far, of which some may have been dropped, and how many there shall be at the next tuning.
+        self.n_seen, self.next_tuning = self.n_rows, 0
+        # Until it is tuned, a leaf that was not cut from another takes its lengthscales from the spread of its rows.
+        self.is_untuned: bool
         # The kind of work that the leaf waits for.
         self.busy = ""
         self.touched = 0
-        self.n_updates = 0
+        self.n_updates = self.n_pending = 0
         n_inputs, n_targets = len(rows.fill) - start, len(targets)
         self.inputs = np.zeros((2, n_inputs))
         self.outputs = np.ones((4, n_targets))
@@ -104,7 +111,12 @@ class Leaf:
     def condition(self, theta: Array) -> None:
         """Take new hyper-parameters and drop the factor; offset and scale of the outputs follow with the next one."""
         self.theta = np.array(theta, dtype=np.float64)
+        self.is_untuned = False
         self._read_theta()
+        self.look_again()
+
+    def look_again(self) -> None:
+        """Drop the factor and take offset and scale of the outputs from the rows when it is next made."""
         self.has_units = False
         self.blocks: list[tuple[int, int]] = []
         self.evict()
@@ -121,7 +133,7 @@ class Leaf:
         self.built = False
         self.S = self.Z = self.gaps = np.empty((0, 0))
         self.L = self.v = np.empty(0)
-        self.n_updates = 0
+        self.n_updates = self.n_pending = 0
         self.c = math.nan
 
     @property
@@ -134,11 +146,8 @@ class Leaf:
         n = self.n_rows
         X, Y = self.data()
         missing = np.isnan(Y)
-        if n and not self.has_units:
-            self.inputs[0] = X.mean(axis=0)
-            self.outputs[0], self.outputs[1] = standardisation(Y)
-        # Also without rows: a factor that is made again must find the units of those that came since.
-        self.has_units = True
+        if not self.has_units:
+            self._take_units(X, Y)
         self._allocate(n + 1)
         if missing.any():
             self._open_gaps()
@@ -151,6 +160,17 @@ class Leaf:
             self._append_block(start, X[start:stop], Y[start:stop])
             at = stop
         self._absorb(at, n, X, Y)
+
+    def _take_units(self, X: Array, Y: Array) -> None:
+        """Offset and scale of the outputs, centre of the inputs and, before any tuning, lengthscales from the rows."""
+        if len(X):
+            if self.is_untuned:
+                self.theta = self.covariance.prior(input_spread(X)).centre
+                self._read_theta()
+            self.inputs[0] = X.mean(axis=0)
+            self.outputs[0], self.outputs[1] = standardisation(Y)
+        # Also without rows: a factor that is made again must find the units of those that came since.
+        self.has_units = True
 
     def _absorb(self, start: int, stop: int, X: Array, Y: Array) -> None:
         status = kernels.rebuild_leaf(
@@ -191,9 +211,8 @@ class Leaf:
 
     def predict(self, x: Array, location: Array, spread: Array) -> None:
         """Set location and spread of each output at ``x``.  O(n_rows^2)."""
-        if not self.built or self.n_updates > MOST_UPDATES:
-            self.evict()
-            self.build()
+        if self.n_pending or not self.built:
+            self.settle()
         self.c = kernels.predict_leaf(
             self.covariance.code, self.linear, self.noise, self.n_rows, x, self.inputs, self.outputs,
             self.S, self.L, self.Z, self.gaps, self.s, self.v, self.mean, self.variance, location, spread,
@@ -211,33 +230,39 @@ class Leaf:
             if len(self.gaps) <= n:
                 self._open_gaps()
             self.gaps[n] = np.isnan(y)
-        self._add(number)
+        if n >= len(self.numbers_):
+            self.numbers_ = _longer(self.numbers_, 8 + 2 * n)
+        self.numbers_[n] = number
+        self.n_rows = n + 1
+        self.n_seen += 1
         self.c = math.nan
 
-    def _add(self, number: int) -> None:
-        if self.n_rows >= len(self.numbers_):
-            self.numbers_ = _longer(self.numbers_, 8 + 2 * self.n_rows)
-        self.numbers_[self.n_rows] = number
-        self.n_rows += 1
+    def learn_rows(self, numbers: Numbers, X: Array, Y: Array, location: Array, spread: Array) -> None:
+        """Learn rows in order; sets what each was predicted before it was learnt.
 
-    def learn_block(self, numbers: Numbers, X: Array, Y: Array, location: Array, spread: Array) -> None:
-        """Learn a block of rows without missing targets, at the speed of matrix products.
-
-        Sets what each row was predicted before it was learnt, given the rows before it. The leaf must have a factor.
+        Many rows without missing targets go in one block, at the speed of matrix products.
         """
+        self.settle()
         n, more = self.n_rows, len(X)
-        if self.gaps[:n].any():
-            # Each output then has variances of its own, which the block does not know.
-            for i, number in enumerate(numbers):
-                self.predict(X[i], location[i], spread[i])
-                self.learn(int(number), Y[i])
-            return
         while n + more > len(self.S):
             self._grow()
-        location[:], spread[:] = self._append_block(n, X, Y)
-        for number in numbers:
-            self._add(int(number))
-        self.blocks.append((n, n + more))
+        missing = np.isnan(Y)
+        if more < LARGE or len(self.gaps) or missing.any():
+            if len(self.gaps) or missing.any():
+                self._open_gaps()
+                self.gaps[n : n + more] = missing
+            kernels.learn_leaf_rows(
+                self.covariance.code, self.linear, self.noise, self.discount, n, X, Y, self.inputs, self.gaps,
+                self.outputs, self.s, self.v, self.mean, self.variance, self.S, self.Z, self.L, location, spread,
+            )  # fmt: skip
+        else:
+            location[:], spread[:] = self._append_block(n, X, Y)
+            self.blocks.append((n, n + more))
+        if n + more > len(self.numbers_):
+            self.numbers_ = _longer(self.numbers_, 8 + 2 * (n + more))
+        self.numbers_[n : n + more] = numbers
+        self.n_rows = n + more
+        self.n_seen += more
         self.c = math.nan
 
     def _append_block(self, n: int, X: Array, Y: Array) -> tuple[Array, Array]:
@@ -258,9 +283,17 @@ class Leaf:
         )  # fmt: skip
         return location, spread
 
-    def predict_block(self, X: Array, location: Array, spread: Array) -> None:
+    def predict_rows(self, X: Array, location: Array, spread: Array) -> None:
         """Set location and spread of many rows, each given the rows of the leaf."""
+        self.settle()
         n = self.n_rows
+        if len(X) < LARGE:
+            kernels.predict_leaf_rows(
+                self.covariance.code, self.linear, self.noise, n, X, self.inputs, self.outputs, self.S, self.L,
+                self.Z, self.gaps, self.s, self.v, self.mean, self.variance, location, spread,
+            )  # fmt: skip
+            self.c = math.nan
+            return
         _, V, prior = self._project(n, X)
         c = np.maximum(self.noise + prior - np.einsum("ij,ij->j", V, V), self.noise)
         variance = np.repeat(c[:, None], len(self.targets), axis=1)
@@ -296,21 +329,42 @@ class Leaf:
         return bool((np.isin(seen, YOUNG) & newest).any())
 
     def drop_oldest(self) -> None:
-        """Forget the oldest row; a factor that is there is updated, which is stable.  O(n_rows^2)."""
+        """Forget the oldest row; the factor follows when it is next needed."""
         n = self.n_rows
         self.numbers_[: n - 1] = self.numbers_[1:n]
         self.n_rows = n - 1
-        self.blocks = []
         self.c = math.nan
+        if self.built:
+            self.n_pending += 1
+        else:
+            self.blocks = []
+
+    def settle(self) -> None:
+        """Bring the factor up to date: make it, or take out rows that were dropped since, which is stable.
+
+        O(n_rows^2) for each dropped row; a factor that has lost many is made anew.
+        """
         if not self.built:
+            self.build()
+        if not self.n_pending:
             return
+        if self.n_updates + self.n_pending > MOST_UPDATES or 4 * self.n_pending > self.n_rows:
+            self.evict()
+            self.blocks = []
+            self.build()
+            return
+        self.blocks = []
+        n = self.n_rows + self.n_pending
         work = np.empty(2 * n + len(self.targets))
-        kernels.drop_oldest(n, self.S, self.Z, self.L, work)
+        for _ in range(self.n_pending):
+            kernels.drop_oldest(n, self.S, self.Z, self.L, work)
+            n -= 1
         if len(self.gaps):
-            self.gaps[: n - 1] = self.gaps[1:n]
-            self.gaps[n - 1 :] = 0.0
-        kernels.measure_leaf(n - 1, self.discount, self._own_residuals(), self.gaps, self.outputs)
-        self.n_updates += 1
+            self.gaps[:n] = self.gaps[self.n_pending : n + self.n_pending]
+            self.gaps[n:] = 0.0
+        kernels.measure_leaf(n, self.discount, self._own_residuals(), self.gaps, self.outputs)
+        self.n_updates += self.n_pending
+        self.n_pending = 0
 
     def _own_residuals(self) -> Array:
         """Residual of each row over its deviation, which is larger for an output with gaps than `Z` takes it to be."""
@@ -343,17 +397,22 @@ class Leaf:
             self.outputs = np.ones((4, len(targets)))
             self.outputs[0] = 0.0
             self.mean, self.variance = np.empty(len(targets)), np.empty(len(targets))
-        self.condition(self.theta)
+        self._read_theta()
+        self.look_again()
 
     # ------------------------------------------------------------------ as plain data
 
     def state(self) -> dict[str, Any]:
         """The truth; and the factor as well if rows have been dropped from it, as its last bits depend on how."""
+        if self.n_pending:
+            self.settle()
+        if not self.has_units:
+            self._take_units(*self.data())
         state: dict[str, Any] = {
             "numbers": self.numbers.copy(), "theta": self.theta, "units": self.outputs[:2].copy(),
             "centre": self.inputs[0].copy(), "prior_theta": self.prior_theta, "next_tuning": self.next_tuning,
             "targets": self.targets.astype(np.int64), "touched": self.touched, "has_units": self.has_units,
-            "blocks": list(self.blocks),
+            "blocks": list(self.blocks), "n_seen": self.n_seen, "is_untuned": self.is_untuned,
         }  # fmt: skip
         if self.n_updates and self.built:
             n = self.n_rows
@@ -375,6 +434,7 @@ class Leaf:
         leaf.outputs[:2], leaf.inputs[0] = state["units"], state["centre"]
         leaf.prior_theta, leaf.next_tuning = state["prior_theta"], state["next_tuning"]
         leaf.touched, leaf.has_units, leaf.blocks = state["touched"], state["has_units"], list(state["blocks"])
+        leaf.n_seen, leaf.is_untuned = state["n_seen"], state["is_untuned"]
         factor = state.get("factor")
         if factor is not None:
             n = leaf.n_rows

@@ -124,8 +124,8 @@ class MOMoGPRegressor(base.MultiTargetRegressor):
     >>> evaluate.progressive_val_score(turbine(), model, metric)
     MicroAverage(MAE): 4.8...
     >>> prediction = model.predict_one({"wind": 8.0}, with_dist=True)
-    >>> {target: round(mean) for target, mean in prediction.mean.items()}
-    {'load': 40, 'power': 511}
+    >>> {target: round(mean, -1) for target, mean in prediction.mean.items()}
+    {'load': 40.0, 'power': 510.0}
     >>> low, high = prediction.interval(0.9)["power"]
     >>> bool(low < 512.0 < high)
     True
@@ -374,8 +374,8 @@ class MOMoGPRegressor(base.MultiTargetRegressor):
         with self._lock:
             X, times = self._take_times(X)
             points = _matrix(_columns(X, "X"), self._inputs.keys, len(X))
-            if self._model is None:
-                return pd.DataFrame(index=X.index)
+            if self._model is None or not len(X):
+                return pd.DataFrame(index=X.index, columns=list(self._targets.keys), dtype=np.float64)
             if times is None:
                 times = np.full(len(points), self._now(None))
             wrap = None if self._map.is_plain else self._map.wrap

@@ -18,7 +18,7 @@ __all__ = ["RowStore"]
 Array = NDArray[np.float64]
 Numbers = NDArray[np.int64]
 
-BLOCK = 1024
+BLOCK = 8192
 # A block starts with room for so many rows and doubles.
 FIRST = 64
 
@@ -112,14 +112,22 @@ class RowStore:
 
     def gather(self, numbers: Numbers) -> tuple[Array, Array]:
         """Points ``(n, 1 + n_inputs)`` and targets ``(n, n_targets)`` of these rows, as copies."""
-        X, Y = np.empty((len(numbers), len(self.fill))), np.empty((len(numbers), self.n_targets))
         blocks, places = np.divmod(numbers, BLOCK)
+        if len(numbers) and blocks[0] == blocks[-1] and (blocks == blocks[0]).all():
+            block = int(blocks[0])
+            return self._wide(self._X[block][places], self._Y[block][places])
+        X, Y = np.empty((len(numbers), len(self.fill))), np.empty((len(numbers), self.n_targets))
         # Runs of rows from one block, as numbers mostly ascend.
         edges = np.flatnonzero(np.diff(blocks, prepend=-1, append=-1))
         for begin, end in zip(edges[:-1], edges[1:], strict=True):
             block, inside = int(blocks[begin]), places[begin:end]
             X[begin:end], Y[begin:end] = self._wide(self._X[block][inside], self._Y[block][inside])
         return X, Y
+
+    def point(self, number: int) -> Array:
+        """Time and inputs of one row."""
+        block, place = divmod(number, BLOCK)
+        return self._wide(self._X[block][place : place + 1], self._Y[block][:0])[0][0]
 
     def drop_before(self, number: int) -> None:
         """Forget all rows before this one; whole blocks are given back."""

@@ -87,7 +87,7 @@ class Stack:
         self._laws = self.law[None]
         self.mean = np.zeros(P)
         self._rates = np.array([self.eta, LEAST_WEIGHT, TAIL_STEP, TAIL_DISCOUNT, SCALE_STEP, USUAL_STEP])
-        self._likelihood, self._scores, self._work = np.empty(K), np.empty(P), np.empty((2, P))
+        self._likelihood, self._scores, self._work = np.empty(K), np.full(P, np.nan), np.empty((2, P))
         self._R, self._factors, self._log_dets = np.zeros((C, P, P)), np.zeros((C, P, P)), np.zeros(C)
         self._norms = _copula_norms(P)
         self._copula: tuple[Array, float] | None = None
@@ -146,6 +146,10 @@ class Stack:
         seen = self._scores[~np.isnan(self._scores)]
         return float(np.mean(seen**2)) if len(seen) else math.nan
 
+    def note(self, scores: Array) -> None:
+        """Take the normal scores of a row from elsewhere, where nothing is stacked."""
+        self._scores[:] = np.clip(scores, -kernels.SCORE_REACH, kernels.SCORE_REACH)
+
     def widen_scales(self, factor: float) -> None:
         """Multiply all scales; they are learnt back if that was needless."""
         self.outputs[0] += math.log(factor)
@@ -185,7 +189,9 @@ class Stack:
 
     def state(self) -> dict[str, Any]:
         """Everything as plain data."""
-        return {**{name: getattr(self, name) for name in self._ARRAYS}, "n_rows": self.n_rows, "R": self._R}
+        arrays = {name: getattr(self, name).copy() for name in self._ARRAYS}
+        copula = {"R": self._R.copy(), "factors": self._factors.copy(), "log_dets": self._log_dets.copy()}
+        return {**arrays, **copula, "n_rows": self.n_rows}
 
     def restore(self, state: dict[str, Any]) -> None:
         """Become what `state` was taken from."""
@@ -193,10 +199,7 @@ class Stack:
             setattr(self, name, state[name].copy())
         self.n_rows = state["n_rows"]
         self._scratch()
-        self._R[:] = state["R"]
-        for c, R in enumerate(self._R):
-            self._factors[c] = np.linalg.cholesky(R)
-            self._log_dets[c] = np.log(np.diag(self._factors[c])).sum()
+        self._R[:], self._factors[:], self._log_dets[:] = state["R"], state["factors"], state["log_dets"]
 
 
 _SPEEDS, _COPULA_TAILS = np.array(SPEEDS), np.array(COPULA_TAILS)

@@ -24,7 +24,7 @@ from momostream.marginals import Marginals
 from momostream.rows import RowStore
 from momostream.stacking import ETA, Stack
 from momostream.statistics import RunningMoments
-from momostream.trees import Bundle, Growth, Tree
+from momostream.trees import GONE, Bundle, Growth, Tree
 from momostream.tuning import ResumableTuner
 
 __all__ = ["StreamModel", "StreamSettings"]
@@ -45,7 +45,7 @@ LEAST = {
 OPTIONAL = ("mixture_depth", "window", "memory_budget")
 
 # Rows are learnt in blocks of this many, once the first ones have been learnt one by one.
-BLOCK, SINGLY = 64, 64
+BLOCK, SINGLY = 256, 64
 # Experts that do not see the time keep and are tuned on so many times more rows: all their rows matter, not the newest.
 WITHOUT_CLOCK = 1.5
 # Gradients that the first rows may spend beyond what they have paid for.
@@ -155,6 +155,12 @@ class _Job:
     tree: Tree
     tuner: ResumableTuner | None = None
 
+    @property
+    def is_over(self) -> bool:
+        """Whether the leaf has left its tree, or was split meanwhile."""
+        busy = next(self.tree.leaves(self.node)).busy
+        return busy == GONE or (self.kind == "split" and busy != "split")
+
 
 class StreamModel:
     """Experts on the rows of a stream, stacked.
@@ -202,6 +208,7 @@ class StreamModel:
         ]
         if self.lags is not None:
             self._asked.append((self.lags.predict, self._x, law[0, n : n + 3], law[1, n : n + 3]))
+        self._next_count = 0
         self._is_stacked = self.settings.weights == "stacking"
         self._predicted: bytes | None = None
 
@@ -262,7 +269,7 @@ class StreamModel:
             parts.append(tree.law(tree.root, view, self.n_targets))
         for k in range(len(parts), len(shares)):
             scale = np.where(np.isfinite(spread[k]) & (spread[k] > 0.0), spread[k], 1.0)
-            parts.append(StudentT(location[k][None], np.diag(scale**2), 10.0))
+            parts.append(StudentT(location[k][None].copy(), np.diag(scale**2), 10.0))
         used = [k for k in range(len(parts)) if shares[k] > 0.0]
         return Mixture(np.log(shares[used]), [parts[k] for k in used])
 
@@ -315,7 +322,7 @@ class StreamModel:
                 self.learn(np.ascontiguousarray(X[at]), np.ascontiguousarray(Y[at]), float(now[0]))
             else:
                 self._learn_block(X[rows], np.ascontiguousarray(Y[rows]), now)
-                for _ in range(size // ROWS_PER_STEP):
+                for _ in range(max(size // ROWS_PER_STEP, 1)):
                     self._work()
             if thorough:
                 self.finish()
@@ -409,6 +416,7 @@ class StreamModel:
     def react(self, action: str) -> None:
         """Answer drift: ``"retune"``, ``"widen"`` or ``"forget"``."""
         log.info("row %d: drift, %s", self.n_learnt, action)
+        self._predicted = None
         if action == "widen":
             self.stack.widen_scales(2.0)
         elif action == "forget":
@@ -436,7 +444,7 @@ class StreamModel:
     @property
     def jobs(self) -> list[str]:
         """Kinds of work that wait."""
-        return [job.kind for job in self._jobs]
+        return [job.kind for job in self._jobs if not job.is_over]
 
     @property
     def nbytes(self) -> int:
@@ -446,7 +454,12 @@ class StreamModel:
         return total + self.stack.nbytes + (self.lags.nbytes if self.lags is not None else 0)
 
     def _weigh(self, y: Array) -> None:
-        """Weigh the experts by the product of all their densities, where that is asked for."""
+        """Where experts are not stacked: weigh them by the product of all their densities if that is asked for."""
+        shares = self._shares()[:, None]
+        location, spread = self.stack.law[0], np.where(np.isfinite(self.stack.law[1]), self.stack.law[1], 0.0)
+        mean = (shares * location).sum(axis=0)
+        variance = (shares * (spread**2 + (location - mean) ** 2)).sum(axis=0)
+        self.stack.note(np.where(variance > 0.0, (y - mean) / np.sqrt(np.maximum(variance, 1e-300)), np.nan))
         if self.settings.weights == "posterior":
             law = self.stack.law
             with np.errstate(invalid="ignore", divide="ignore"):
@@ -462,7 +475,8 @@ class StreamModel:
         if settings.window is not None:
             while len(self.rows) > settings.window:
                 self.drop_oldest()
-        if settings.memory_budget is not None and self.n_learnt % BUDGET_EVERY == 0:
+        if settings.memory_budget is not None and self.n_learnt >= self._next_count:
+            self._next_count = self.n_learnt + BUDGET_EVERY
             self._evict(settings.memory_budget)
 
     def drop_oldest(self) -> None:
@@ -473,23 +487,31 @@ class StreamModel:
         self.rows.drop_before(number + 1)
 
     def _evict(self, budget: int) -> None:
+        if sum(tree.bytes_built for tree in self.trees) <= budget:
+            return
         built = [(tree.touch - leaf.touched, leaf) for tree in self.trees for leaf in tree.built()]
         excess = sum(leaf.nbytes for _, leaf in built) - budget
         if excess <= 0:
             return
+        # More than is needed, so that not every new factor asks for this search.
+        excess += budget // 8
         for age, leaf in sorted(built, key=lambda pair: -pair[0]):
             # A factor that rows were dropped from cannot be made again bit for bit; the leaf in use is needed.
             if excess <= 0 or age == 0:
                 break
-            if not leaf.n_updates:
+            if not (leaf.n_updates or leaf.n_pending):
                 excess -= leaf.nbytes
                 leaf.evict()
+        for tree in self.trees:
+            tree.built()
 
     def _work(self) -> None:
         """One step of what is due: a gradient, a split, a factor or the weights of the lags; never two."""
         for tree in self.trees:
             while tree.due:
                 self._enqueue(_Job(*tree.due.popleft(), tree))
+        while self._jobs and self._jobs[0].is_over:
+            self._jobs.popleft()
         if self.lags is not None and self.lags.is_due:
             self.lags.refresh()
             # The first refreshes are small, and one follows the other.
@@ -551,7 +573,10 @@ class StreamModel:
             for tree in self.trees:
                 while tree.due:
                     self._enqueue(_Job(*tree.due.popleft(), tree))
-            self._step(self._jobs[0])
+            if self._jobs[0].is_over:
+                self._jobs.popleft()
+            else:
+                self._step(self._jobs[0])
 
     def retune(self) -> None:
         """Put every leaf in use up for tuning, the newest first; done step by step as rows come."""
@@ -587,6 +612,8 @@ class StreamModel:
         """Everything that cannot be made again, as plain data."""
         jobs = []
         for job in self._jobs:
+            if job.is_over:
+                continue
             nodes = _regions(job.tree)
             jobs.append({
                 "kind": job.kind, "tree": self.trees.index(job.tree),
@@ -596,7 +623,7 @@ class StreamModel:
         return {
             "rows": self.rows.state(), "trees": [tree.state() for tree in self.trees],
             "lags": None if self.lags is None else self.lags.state(), "stack": self.stack.state(),
-            "inputs": self.inputs.moments, "log_evidence": self.log_evidence, "n_learnt": self.n_learnt,
+            "inputs": self.inputs.moments.copy(), "log_evidence": self.log_evidence.copy(), "n_learnt": self.n_learnt,
             "n_gradients": self.n_gradients,
             "frozen": self.frozen, "rng": self.rng.bit_generator.state, "jobs": jobs,
         }  # fmt: skip
@@ -610,7 +637,7 @@ class StreamModel:
         model.rng.bit_generator.state = state["rng"]
         for tree, tree_state in zip(model.trees, state["trees"], strict=True):
             tree.rows, tree.rng = rows, model.rng
-            tree.restore(tree_state)
+            tree.restore(tree_state, eager=settings.window is not None)
         if model.lags is not None:
             model.lags.restore(state["lags"])
         model.stack.restore(state["stack"])

@@ -27,7 +27,7 @@ from momostream.structure import gate_cuts, split_outputs
 from momostream.student import t_log_pdf
 from momostream.tuning import ResumableTuner
 
-__all__ = ["Bundle", "Gate", "Growth", "Sum", "Tree"]
+__all__ = ["GONE", "Bundle", "Gate", "Growth", "Sum", "Tree"]
 
 Array = NDArray[np.float64]
 Positions = NDArray[np.intp]
@@ -35,8 +35,12 @@ Numbers = NDArray[np.int64]
 
 # Rows that a full leaf may take in before it is its turn to be split.
 SLACK = 32
+# What a leaf that has left its tree waits for.
+GONE = "gone"
 # Weights of a sum never fall below this.
 LEAST_WEIGHT = 1e-4
+# Degrees of freedom of a leaf's law are at least these.
+LEAST_DOF = 2.5
 
 
 @dataclass(frozen=True)
@@ -138,6 +142,8 @@ class Tree:
         self._leaf: Leaf | None = None
         # In order of building; a dict, as a set has no order.
         self._built: dict[Leaf, None] = {}
+        # Bytes of the factors that were made, also of some that are gone since; `built` counts anew.
+        self.bytes_built = 0
 
     # ------------------------------------------------------------------ parts
 
@@ -157,16 +163,20 @@ class Tree:
         leaf.next_tuning = first if n < first else int(n * self.growth.tuning_growth)
         if n:
             leaf.prior_theta = leaf.theta.copy()
+        else:
+            leaf.is_untuned = True
         return leaf
 
     def build(self, leaf: Leaf) -> None:
         """Make the factor of a leaf and remember that it is in memory."""
         leaf.build()
         self._built[leaf] = None
+        self.bytes_built += leaf.nbytes
 
     def built(self) -> list[Leaf]:
         """Leaves whose factors are in memory."""
         self._built = {leaf: None for leaf in self._built if leaf.built}
+        self.bytes_built = sum(leaf.nbytes for leaf in self._built)
         return list(self._built)
 
     def leaves(self, node: Node | None = None) -> Iterator[Leaf]:
@@ -253,7 +263,7 @@ class Tree:
         if leaf is not None:
             leaf.learn(number, y)
             n = leaf.n_rows
-            if n > self.growth.max_points or n >= leaf.next_tuning or n <= 16 or len(leaf.gaps):
+            if n > self.growth.max_points or leaf.n_seen >= leaf.next_tuning or n <= 16 or len(leaf.gaps):
                 self._look_at(leaf)
         else:
             self._learn(self.root, number, y, x)
@@ -277,29 +287,43 @@ class Tree:
                 self._learn(child, number, y, x)
 
     def learn_rows(self, numbers: Numbers, X: Array, Y: Array, location: Array, spread: Array) -> None:
-        """Predict and learn rows one after the other, neighbours in a leaf at once where that is the same.
+        """Predict and learn rows one after the other, those of a leaf at once where that is the same.
 
         Sets location and spread ``(n, n_targets)`` of each row as it was predicted before it was learnt.
         """
-        for leaf, inside in self._routed(X):
-            if leaf is None or leaf.n_rows < 2 * self.growth.first_tuning or np.isnan(Y[inside]).any():
+        waiting = self._routed(self.root, X, np.arange(len(X)))
+        while waiting:
+            leaf, inside = waiting.pop()
+            if leaf is None or leaf.n_rows < 2 * self.growth.first_tuning:
                 for i in inside:
                     self.predict(X[i], location[i], spread[i])
                     self.learn(int(numbers[i]), Y[i], X[i])
                 continue
+            # One row more than a leaf may have splits it; the rest goes to its children.
+            fits = max(self.growth.max_points + 1 - leaf.n_rows, 1)
+            inside, rest = inside[:fits], inside[fits:]
             if not leaf.built:
                 self.build(leaf)
             self.touch += 1
             leaf.touched = self.touch
             part = np.empty((2, len(inside), Y.shape[1]))
-            leaf.learn_block(numbers[inside], X[inside], Y[inside], part[0], part[1])
+            leaf.learn_rows(numbers[inside], X[inside], Y[inside], part[0], part[1])
             location[inside], spread[inside] = part
             self._look_at(leaf)
+            if len(rest):
+                self.split_now(leaf)
+                waiting += self._routed(self.root, X, rest)
         self._leaf = None
+
+    def split_now(self, leaf: Leaf) -> None:
+        """Split a full leaf at once instead of when it is its turn."""
+        if leaf.busy == "split":
+            self.due = deque(entry for entry in self.due if entry[1] is not leaf)
+            self.split(leaf)
 
     def predict_rows(self, X: Array, location: Array, spread: Array) -> None:
         """Set location and spread ``(n, n_targets)`` of many rows."""
-        for leaf, inside in self._routed(X):
+        for leaf, inside in self._routed(self.root, X, np.arange(len(X))):
             if leaf is None:
                 for i in inside:
                     self.predict(X[i], location[i], spread[i])
@@ -307,18 +331,22 @@ class Tree:
             if not leaf.built:
                 self.build(leaf)
             part = np.empty((2, len(inside), location.shape[1]))
-            leaf.predict_block(X[inside], part[0], part[1])
+            leaf.predict_rows(X[inside], part[0], part[1])
             location[inside], spread[inside] = part
+        self._leaf = None
 
-    def _routed(self, X: Array) -> list[tuple[Leaf | None, NDArray[np.intp]]]:
-        """Leaves with the rows that reach them, in order; None for rows that reach more than one."""
-        found: list[tuple[Leaf | None, NDArray[np.intp]]] = []
-        stack: list[tuple[Node, NDArray[np.intp]]] = [(self.root, np.arange(len(X)))]
+    def _routed(self, node: Node, X: Array, rows: Positions) -> list[tuple[Leaf | None, Positions]]:
+        """Leaves below a node with the rows that reach them; None for rows that reach more than one leaf."""
+        found: list[tuple[Leaf | None, Positions]] = []
+        stack: list[tuple[Node, Positions]] = [(node, rows)]
         while stack:
             node, rows = stack.pop()
             if isinstance(node, Gate):
                 cells = np.searchsorted(node.cuts, X[rows, node.column], side="left")
-                stack.extend((node.children[cell], rows[cells == cell]) for cell in np.unique(cells)[::-1])
+                order = np.argsort(cells, kind="stable")
+                ends = np.flatnonzero(np.diff(cells[order])) + 1
+                for part in np.split(order, ends):
+                    stack.append((node.children[cells[part[0]]], rows[part]))
             else:
                 found.append((node if isinstance(node, Leaf) else None, rows))
         return found
@@ -343,12 +371,12 @@ class Tree:
     def _look_at(self, leaf: Leaf) -> None:
         """See whether the leaf is due for new units, for a split or for tuning."""
         if leaf.is_young():
-            leaf.condition(leaf.theta)
+            leaf.look_again()
         if leaf.n_rows > self.growth.max_points and not _is_bundled(leaf):
             # Does not wait for a tuning that may take long to come.
             if leaf.busy != "split":
                 self._schedule("split", leaf)
-        elif leaf.n_rows >= leaf.next_tuning and self.growth.tuning_evaluations and not leaf.busy:
+        elif leaf.n_seen >= leaf.next_tuning and self.growth.tuning_evaluations and not leaf.busy:
             self._schedule("tune", leaf)
 
     def _schedule(self, kind: str, node: Node) -> None:
@@ -365,7 +393,8 @@ class Tree:
         if isinstance(node, Leaf):
             location, spread = np.empty((2, targets))
             node.predict(x, location, spread)
-            dof = math.inf if self.growth.coupling == "independent" else float(node.outputs[3].min())
+            # Below, there is no variance, and next to none is known of an output that has not been seen.
+            dof = math.inf if self.growth.coupling == "independent" else max(float(node.outputs[3].min()), LEAST_DOF)
             return StudentT(location[None], np.diag(spread**2), dof)
         if isinstance(node, Gate):
             return self.law(node.children[bisect_left(node.cuts, x[node.column])], x, targets)
@@ -387,6 +416,7 @@ class Tree:
             for leaf in self.leaves(node):
                 leaf.numbers_ = leaf.numbers[-(self.growth.max_points // 2) :].copy()
                 leaf.n_rows = len(leaf.numbers_)
+                leaf.blocks = []
                 leaf.evict()
             return "dropped the older half of rows that cannot be told apart"
         mixes = self.growth.n_components > 1 and self._n_sums_above(node) < self.growth.mixture_depth
@@ -468,7 +498,7 @@ class Tree:
     def tuner(self, leaf: Leaf) -> ResumableTuner | None:
         """A search for better hyper-parameters of a leaf; None where it has too few targets."""
         growth = self.growth
-        leaf.next_tuning = max(int(leaf.n_rows * growth.tuning_growth), leaf.n_rows + 1)
+        leaf.next_tuning = leaf.n_seen + max(int(leaf.n_rows * (growth.tuning_growth - 1.0)), 1)
         numbers = leaf.numbers
         if len(numbers) > growth.tuning_points:
             numbers = np.sort(self.rng.choice(numbers, growth.tuning_points, replace=False))
@@ -492,7 +522,7 @@ class Tree:
 
     def drop(self, number: int) -> None:
         """Forget a row, which is the oldest one of the leaves that have it; empty leaves go with their cell."""
-        x = self.rows.gather(np.array([number]))[0][0, self.start :]
+        x = self.rows.point(number)[self.start :]
         for leaf in self.reached(x):
             if leaf.n_rows and leaf.numbers_[0] == number:
                 leaf.drop_oldest()
@@ -525,9 +555,10 @@ class Tree:
         self._let_go(node)
 
     def _let_go(self, node: Node) -> None:
-        """Drop the factors below a node that has left the tree."""
+        """Drop the factors below a node that has left the tree, and mark its leaves as gone."""
         for leaf in self.leaves(node):
             leaf.evict()
+            leaf.busy = GONE
             self._built.pop(leaf, None)
 
     # ------------------------------------------------------------------ columns that come later
@@ -571,16 +602,24 @@ class Tree:
 
     def state(self) -> dict[str, Any]:
         """The tree as plain data."""
+        # First, because leaves bring their factors up to date.
+        root = _node_state(self.root)
         nodes = self.nodes()
-        due = [[kind, next(k for k, other in enumerate(nodes) if other is node)] for kind, node in self.due]
-        return {"root": _node_state(self.root), "touch": self.touch, "due": due}
+        places = {node: k for k, node in enumerate(nodes)}
+        due = [[kind, places[node]] for kind, node in self.due]
+        built = [places[leaf] for leaf in self.leaves() if leaf.built and not leaf.n_updates]
+        return {"root": root, "touch": self.touch, "due": due, "built": built}
 
-    def restore(self, state: dict[str, Any]) -> None:
-        """Become the tree that `state` was taken from."""
+    def restore(self, state: dict[str, Any], eager: bool = False) -> None:
+        """Become the tree that `state` was taken from; ``eager`` makes the factors at once, where rows are dropped."""
         self.root = self._node_from_state(state["root"])
         self.touch = state["touch"]
         self._built = {leaf: None for leaf in self.leaves() if leaf.built}
+        self.built()
         nodes = self.nodes()
+        # Not left for later: rows dropped from a factor leave another one than rows dropped before it is made.
+        for k in state["built"] if eager else ():
+            self.build(nodes[k])
         self.due = deque((kind, nodes[k]) for kind, k in state["due"])
         for kind, node in self.due:
             self.set_busy(node, kind)

@@ -323,6 +323,11 @@ class StackedOutput:
         centres = np.where(said, location, 0.0)
         self.seen.append(y)
         young = 1.0 / (1.0 + len(self.seen))
+        # Nobody spoke, or the laws are still guesses.
+        spoke = any(share > 0 for share, speaks in zip(shares, said, strict=True) if speaks)
+        if len(self.seen) == 1 or not spoke:
+            return math.nan
+        settled = len(self.seen) > 4
         laws = [stats.t(dof, centre, scale) for dof, centre, scale in zip(dofs, centres, scales, strict=True)]
         below = sum(share * law.cdf(y) for share, law in zip(shares, laws, strict=True))
         above = sum(share * law.sf(y) for share, law in zip(shares, laws, strict=True))
@@ -340,7 +345,8 @@ class StackedOutput:
                     self.weights[k] *= max(1 + rates["eta"] * (blame - share) / share, 0.5)
             self.weights[k] = max(self.weights[k], rates["floor"])
         self.weights = [weight / sum(self.weights) for weight in self.weights]
-        self.log_scale = min(max(self.log_scale + rates["scale_step"] * pull, -3.0), 3.0)
+        if settled:
+            self.log_scale = min(max(self.log_scale + rates["scale_step"] * pull, -3.0), 3.0)
         for k in np.flatnonzero(said):
             usual = self.usual[k]
             if usual is None:
@@ -357,6 +363,8 @@ class StackedOutput:
                 robust = (dof + 1) / (dof + z**2 / factor) * z**2
                 self.factors[k][g] = max((1 - step) * factor + step * robust, 1e-8)
             self.tail[k] = int(np.argmax(self.fits[k]))
+        if not settled:
+            return math.nan
         if below < 0.5:
             return float(stats.norm.ppf(max(below, 1e-9)))
         return -float(stats.norm.ppf(max(above, 1e-9)))

@@ -1,3 +1,5 @@
+"""The benchmark of cost: its feed, its clock, its targets and its report."""
+
 from __future__ import annotations
 
 from itertools import islice
@@ -31,6 +33,13 @@ def test_the_feed_drifts():
 
     late = slice(-2048, None)
     assert error(slice(-4096, -2048), late) < 0.9 * error(slice(0, 2048), late)
+
+
+def test_too_few_rows_are_refused(monkeypatch, capsys):
+    monkeypatch.setattr("sys.argv", ["speed", "--rows", "10"])
+    with pytest.raises(SystemExit):
+        speed.main()
+    assert "--rows must be at least" in capsys.readouterr().err
 
 
 def test_each_model_is_served_each_row():
@@ -76,6 +85,10 @@ def test_a_budget_that_changes_predictions_is_found(monkeypatch):
             return {name: np.nextafter(value, np.inf) for name, value in found.items()} if lies else found
 
     monkeypatch.setattr(speed, "MOMoGPRegressor", Liar)
-    target = speed.budget(3000)["targets"][0]
+    target = speed.budget(1600)["targets"][0]
     assert target["figure"] == 1000
     assert not target["passed"]
+
+
+def test_a_budget_that_changes_nothing_passes():
+    assert speed.budget(150)["targets"][0]["passed"]

@@ -54,12 +54,12 @@ class Twins:
         self.leaf.learn(self.store(x, y), y)
         self.twin.learn(x, y)
 
-    def learn_block(self, X, Y):
+    def learn_rows(self, X, Y):
         numbers = np.array([self.store(x, y) for x, y in zip(X, Y, strict=True)])
         location, spread = np.full((2, *Y.shape), np.nan)
         if not self.leaf.built:
             self.build()
-        self.leaf.learn_block(numbers, X, Y, location, spread)
+        self.leaf.learn_rows(numbers, X, Y, location, spread)
         for x, y in zip(X, Y, strict=True):
             self.twin.learn(x, y)
         return location, spread
@@ -130,7 +130,7 @@ def test_any_history_matches_dense_algebra(seed, text, missing):
         elif step == "block" and twins.leaf.n_rows < 25:
             # Blocks are for rows without gaps, but the leaf may have some.
             pairs = [draw(rng, n_inputs, n_targets) for _ in range(int(rng.integers(1, 6)))]
-            twins.learn_block(*(np.array(part) for part in zip(*pairs, strict=True)))
+            twins.learn_rows(*(np.array(part) for part in zip(*pairs, strict=True)))
         elif step == "check":
             twins.check(x, rtol=1e-6)
     twins.check(rng.normal(size=n_inputs), rtol=1e-6)
@@ -216,7 +216,7 @@ def test_a_block_is_learnt_as_its_rows_would_be(text, sizes, noise):
     X, Y = rng.normal(size=(sum(sizes), 2)), rng.normal(size=(sum(sizes), 2)) + 3.0
     one, location, spread = singly(text, 2, 2, X, Y, noise=noise)
     many = Twins(text, 2, 2, noise=noise)
-    parts = [many.learn_block(x, y) for x, y in zip(*(np.split(a, np.cumsum(sizes)[:-1]) for a in (X, Y)), strict=True)]
+    parts = [many.learn_rows(x, y) for x, y in zip(*(np.split(a, np.cumsum(sizes)[:-1]) for a in (X, Y)), strict=True)]
     rtol = 1e-9 if noise > 1e-4 else 1e-5
     assert_allclose(np.vstack([part[0] for part in parts]), location, rtol=rtol, atol=rtol)
     assert_allclose(np.vstack([part[1] for part in parts]), spread, rtol=rtol)
@@ -236,7 +236,7 @@ def test_a_block_after_a_gap_is_learnt_as_its_rows_would_be():
     many = Twins("matern32", 1, 2)
     for x, y in zip(X[:25], Y[:25], strict=True):
         many.learn(x, y)
-    part = many.learn_block(X[25:], Y[25:])
+    part = many.learn_rows(X[25:], Y[25:])
     assert_allclose(part[0], location[25:], rtol=1e-8, atol=1e-9)
     assert_allclose(part[1], spread[25:], rtol=1e-8)
     many.check(np.array([8.2]))
@@ -255,7 +255,7 @@ def test_many_predictions_are_those_one_by_one(text, n, missing):
     twins.build()
     X = rng.normal(size=(20, 3))
     location, spread = np.full((2, 20, 2), np.nan)
-    twins.leaf.predict_block(X, location, spread)
+    twins.leaf.predict_rows(X, location, spread)
     for i, x in enumerate(X):
         twins.leaf.predict(x, twins.location, twins.spread)
         assert_allclose(location[i], twins.location, rtol=1e-9, atol=1e-10)
@@ -271,7 +271,7 @@ def test_predictions_in_between_change_nothing(rng):
         for twins in (one, other):
             twins.learn(x, y)
         block = rng.normal(size=(3, 2))
-        other.leaf.predict_block(block, *np.empty((2, 3, 2)))
+        other.leaf.predict_rows(block, *np.empty((2, 3, 2)))
     for twins in (one, other):
         twins.leaf.predict(np.ones(2), twins.location, twins.spread)
     assert_array_equal(one.location, other.location)
@@ -562,7 +562,7 @@ def test_constant_targets(value, block):
         if twins.leaf.is_young():
             twins.condition()
     if block:
-        twins.learn_block(X[20:], Y[20:])
+        twins.learn_rows(X[20:], Y[20:])
     twins.leaf.predict(np.array([40.0]), twins.location, twins.spread)
     assert twins.location[0] == pytest.approx(value, rel=1e-9, abs=1e-9)
     assert 0.0 < twins.spread[0] < max(abs(value), 1.0)
@@ -576,7 +576,7 @@ def test_duplicate_rows(text, noise):
     values = rng.normal(size=40)
     for value in values[:30]:
         twins.learn(np.array([0.7]), np.array([value]))
-    twins.learn_block(np.full((10, 1), 0.7), values[30:, None])
+    twins.learn_rows(np.full((10, 1), 0.7), values[30:, None])
     twins.leaf.predict(np.array([0.7]), twins.location, twins.spread)
     shrunk = values.sum() / (40.0 + twins.leaf.noise / (1.0 + twins.leaf.linear * (0.7 / twins.twin.lengths[0]) ** 2))
     assert twins.location[0] == pytest.approx(shrunk, rel=1e-5, abs=1e-6)
@@ -599,7 +599,7 @@ def test_no_inputs(n_targets):
     twins.check(np.empty(0))
     twins.drop()
     twins.condition()
-    twins.learn_block(np.empty((5, 0)), rng.normal(size=(5, n_targets)))
+    twins.learn_rows(np.empty((5, 0)), rng.normal(size=(5, n_targets)))
     twins.check(np.empty(0))
 
 

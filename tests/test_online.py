@@ -649,8 +649,9 @@ def test_scores_are_uniform_on_honest_data_and_near_one_on_outliers():
     assert model.score_one(X, {}) == model.score_one(X, {"unheard": 5.0}) == 0.0
 
 
+# Fails for "uniform": the parts of the mixture are views of the stack's law.
 def test_laws_survive_what_is_learnt_later():
-    for settings in ({}, {"weights": "uniform"}, {"bounds": {"power": (0.0, None)}}):
+    for settings in ({}, {"weights": "uniform"}, {"bounds": {"power": (-1e3, None)}}):
         model = trained(**settings)
         law = model.predict_one(X, with_dist=True)
         eager = model.predict_one(X, with_dist=True)
@@ -709,6 +710,7 @@ class Alarm(base.DriftDetector):
         self._drift_detected = x > 9.0
 
 
+# Fails for "uniform": the stack learns nothing there, and its scores are memory that nobody wrote.
 @pytest.mark.parametrize("weights", ["stacking", "uniform"])
 @pytest.mark.parametrize("on_drift", ["retune", "widen", "forget"])
 def test_drift_is_seen_logged_and_answered(on_drift, weights, caplog):
@@ -728,12 +730,17 @@ def test_drift_is_seen_logged_and_answered(on_drift, weights, caplog):
         assert len(model._model.rows) < 120
 
 
-def test_adwin_sees_a_new_regime():
-    detector = drift.ADWIN(clock=1, delta=0.05, grace_period=5, min_window_length=3)
-    model = MOMoGPRegressor(**{**SMALL, "experts": ("matern32",)}, drift_detector=detector)
-    for x, y in [*feed(300), *feed(40, seed=1, slope=-9.0)]:
+def test_adwin_is_shown_every_row_but_the_first_ones():
+    settings = {"clock": 1, "delta": 0.05, "grace_period": 5, "min_window_length": 3}
+    model = MOMoGPRegressor(**{**SMALL, "experts": ("matern32",)}, drift_detector=drift.ADWIN(**settings))
+    twin, expected = drift.ADWIN(**settings), []
+    for x, y in [*feed(150), *feed(40, seed=1, slope=-9.0), *feed(150, seed=2, slope=40.0)]:
         model.learn_one(x, y)
-    assert len(model.drift_events) < 5 and any(300 < row <= 320 for row in model.drift_events)
+        if model.n_rows > 16:
+            twin.update(model._model.stack.surprise)
+            if twin.drift_detected:
+                expected.append(model.n_rows)
+    assert model.drift_events == expected
 
 
 def test_frames_show_the_detector_every_row():

@@ -246,7 +246,7 @@ def test_leaf_kernels_are_dense_algebra(text, missing):
         leaf.learn(rows.append(x, y), y)
         twin.learn(x, y)
     check()
-    leaf.learn_block(rows.extend(X[10:], Y[10:]), X[10:], Y[10:], *np.empty((2, 5, 2)))
+    leaf.learn_rows(rows.extend(X[10:], Y[10:]), X[10:], Y[10:], *np.empty((2, 5, 2)))
     for x, y in zip(X[10:], Y[10:], strict=True):
         twin.learn(x, y)
     check()
@@ -306,7 +306,7 @@ def test_stack_is_its_slow_twin(K, P, odd):
                 assert math.isnan(stack._scores[p])
                 continue
             score = twin.learn(law[0, :, p], law[1, :, p], y[p])
-            assert stack._scores[p] == pytest.approx(score, abs=3e-3)
+            assert stack._scores[p] == pytest.approx(score, abs=3e-3, nan_ok=True)
     for p, twin in enumerate(twins):
         assert_allclose(stack.weights[:, p], twin.weights, rtol=1e-8)
         assert_allclose(stack.tails[0, :, p], twin.factors, rtol=1e-9)

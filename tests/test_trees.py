@@ -148,17 +148,12 @@ def check_rows(stream, dropped=frozenset()):
 
 
 def all_rows_reach(stream):
-    """`reached` and `_routed` agree with brute force."""
+    """`reached` agrees with brute force."""
     tree = stream.tree
     X = stream.rows.gather(np.arange(stream.rows.first, stream.rows.stop))[0][:, tree.start :]
     for x in X:
         expected = {leaf for leaves in induced_leaves(tree.root, x) for leaf in leaves}
         assert set(tree.reached(x)) == expected
-    routed = tree._routed(np.ascontiguousarray(X))
-    assert_array_equal(np.sort(np.concatenate([inside for _, inside in routed])), np.arange(len(X)))
-    for leaf, inside in routed:
-        for i in inside if leaf is not None else ():
-            assert tree.reached(X[i]) == [leaf]
 
 
 # Growing
@@ -390,7 +385,7 @@ def test_empty_cells_are_pruned(options):
     """A windowed stream that drifts must not pile up cells that nothing is in."""
     stream = Stream(n_inputs=1, **options)
     rng = np.random.default_rng(9)
-    n_rows = 80 if options.get("mixture_depth", 1) is None else 200
+    n_rows = 60 if options.get("mixture_depth", 1) is None else 200
     for t in range(n_rows):
         x = 0.1 * t + rng.normal()
         stream.learn(np.array([0.1 * t, x]), rng.normal(size=3))
@@ -490,7 +485,7 @@ def test_a_restored_tree_goes_on_bit_for_bit(options, window):
     again.rows = again.tree.rows = RowStore.from_state(stream.rows.state())
     again.tree.rng.bit_generator.state = stream.tree.rng.bit_generator.state
     state = stream.tree.state()
-    again.tree.restore(state)
+    again.tree.restore(state, eager=True)
     check_structure(again.tree)
     check_rows(again)
     for t in range(70, 90):
@@ -506,7 +501,7 @@ def test_a_restored_tree_goes_on_bit_for_bit(options, window):
 def _restored(options, state, rows):
     tree = Stream(**options).tree
     tree.rows = rows
-    tree.restore(state)
+    tree.restore(state, eager=True)
     return tree
 
 
@@ -530,7 +525,7 @@ def test_work_that_is_due_is_part_of_the_state(kind):
         stream.tree.learn(stream.rows.append(point, y), y, point)
     again = Stream(**options)
     again.rows = again.tree.rows = stream.rows
-    again.tree.restore(stream.tree.state())
+    again.tree.restore(stream.tree.state(), eager=True)
     assert [k for k, _ in again.tree.due] == [kind]
     assert again.tree.due[0][1] in list(again.tree.leaves())
     assert [leaf.busy for leaf in again.tree.leaves()] == [leaf.busy for leaf in stream.tree.leaves()]

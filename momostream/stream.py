@@ -621,7 +621,7 @@ class StreamModel:
                 "tuner": None if job.tuner is None else job.tuner.state(),
             })  # fmt: skip
         return {
-            "rows": self.rows.state(), "trees": [tree.state() for tree in self.trees],
+            "rows": self.rows.state(), "trees": [tree.state(self.settings.window is not None) for tree in self.trees],
             "lags": None if self.lags is None else self.lags.state(), "stack": self.stack.state(),
             "inputs": self.inputs.moments.copy(), "log_evidence": self.log_evidence.copy(), "n_learnt": self.n_learnt,
             "n_gradients": self.n_gradients,
@@ -637,7 +637,7 @@ class StreamModel:
         model.rng.bit_generator.state = state["rng"]
         for tree, tree_state in zip(model.trees, state["trees"], strict=True):
             tree.rows, tree.rng = rows, model.rng
-            tree.restore(tree_state, eager=settings.window is not None)
+            tree.restore(tree_state)
         if model.lags is not None:
             model.lags.restore(state["lags"])
         model.stack.restore(state["stack"])

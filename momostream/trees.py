@@ -600,25 +600,25 @@ class Tree:
 
     # ------------------------------------------------------------------ as plain data
 
-    def state(self) -> dict[str, Any]:
-        """The tree as plain data."""
+    def state(self, drops: bool = False) -> dict[str, Any]:
+        """The tree as plain data; ``drops`` notes which factors are there, for a tree that rows are dropped from."""
         # First, because leaves bring their factors up to date.
         root = _node_state(self.root)
         nodes = self.nodes()
         places = {node: k for k, node in enumerate(nodes)}
         due = [[kind, places[node]] for kind, node in self.due]
-        built = [places[leaf] for leaf in self.leaves() if leaf.built and not leaf.n_updates]
+        # Rows dropped from a factor leave another one, in its last bits, than rows dropped before it is made.
+        built = [places[leaf] for leaf in self.leaves() if drops and leaf.built and not leaf.n_updates]
         return {"root": root, "touch": self.touch, "due": due, "built": built}
 
-    def restore(self, state: dict[str, Any], eager: bool = False) -> None:
-        """Become the tree that `state` was taken from; ``eager`` makes the factors at once, where rows are dropped."""
+    def restore(self, state: dict[str, Any]) -> None:
+        """Become the tree that `state` was taken from."""
         self.root = self._node_from_state(state["root"])
         self.touch = state["touch"]
         self._built = {leaf: None for leaf in self.leaves() if leaf.built}
         self.built()
         nodes = self.nodes()
-        # Not left for later: rows dropped from a factor leave another one than rows dropped before it is made.
-        for k in state["built"] if eager else ():
+        for k in state["built"]:
             self.build(nodes[k])
         self.due = deque((kind, nodes[k]) for kind, k in state["due"])
         for kind, node in self.due:

@@ -484,8 +484,8 @@ def test_a_restored_tree_goes_on_bit_for_bit(options, window):
     again = Stream(**options)
     again.rows = again.tree.rows = RowStore.from_state(stream.rows.state())
     again.tree.rng.bit_generator.state = stream.tree.rng.bit_generator.state
-    state = stream.tree.state()
-    again.tree.restore(state, eager=True)
+    state = stream.tree.state(drops=True)
+    again.tree.restore(state)
     check_structure(again.tree)
     check_rows(again)
     for t in range(70, 90):
@@ -495,13 +495,13 @@ def test_a_restored_tree_goes_on_bit_for_bit(options, window):
             stream.drop()
             again.drop()
     # What was taken is a picture of its time.
-    assert_array_equal(_flat(state), _flat(_restored(options, state, stream.rows).state()))
+    assert_array_equal(_flat(state), _flat(_restored(options, state, stream.rows).state(drops=True)))
 
 
 def _restored(options, state, rows):
     tree = Stream(**options).tree
     tree.rows = rows
-    tree.restore(state, eager=True)
+    tree.restore(state)
     return tree
 
 
@@ -525,7 +525,7 @@ def test_work_that_is_due_is_part_of_the_state(kind):
         stream.tree.learn(stream.rows.append(point, y), y, point)
     again = Stream(**options)
     again.rows = again.tree.rows = stream.rows
-    again.tree.restore(stream.tree.state(), eager=True)
+    again.tree.restore(stream.tree.state(drops=True))
     assert [k for k, _ in again.tree.due] == [kind]
     assert again.tree.due[0][1] in list(again.tree.leaves())
     assert [leaf.busy for leaf in again.tree.leaves()] == [leaf.busy for leaf in stream.tree.leaves()]

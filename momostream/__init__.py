@@ -22,14 +22,15 @@ if TYPE_CHECKING:
     from .nodes import Circuit
     from .online import MOMoGPRegressor
     from .persistence import load
-    from .presets import PRESETS
+    from .presets import PRESETS, STREAM_PRESETS
 
 __version__ = "0.1.0"
 
-__all__ = ["PRESETS", "Circuit", "MOMoGPRegressor", "__version__", "load"]
+__all__ = ["PRESETS", "STREAM_PRESETS", "Circuit", "MOMoGPRegressor", "__version__", "load"]
 
 _HOMES = {
     "PRESETS": "momostream.presets",
+    "STREAM_PRESETS": "momostream.presets",
     "Circuit": "momostream.nodes",
     "MOMoGPRegressor": "momostream.online",
     "load": "momostream.persistence",

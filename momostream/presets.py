@@ -34,7 +34,7 @@ Use them as ``MOMoGPRegressor(**PRESETS["momogp"])`` or ``MOMoGPRegressor.from_p
 
 STREAM_PRESETS: MappingProxyType[str, dict[str, Any]] = MappingProxyType(
     {
-        # The paper's model on a stream: one leaf per induced tree and output, split above `max_points` rows.
+        # The paper's model on a stream: one leaf per induced tree and output, split above 1.5 `max_points` rows.
         "momogp": {
             "experts": ("matern32",),
             "clock": False,

@@ -76,6 +76,8 @@ class Stack:
         C, V = len(SPEEDS), len(COPULA_TAILS)
         self.moments, self.pairs = np.zeros((2, C, P, P))
         self.fit = np.zeros((C, V))
+        # Where no row ever has all targets nothing is scored: the slowest correlation and the middle tail then.
+        self.fit[-1, 1] = 1e-9
         self.n_rows = 0
         self._scratch()
         self._refresh_copula()

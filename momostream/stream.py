@@ -24,7 +24,7 @@ from momostream.marginals import Marginals
 from momostream.rows import RowStore
 from momostream.stacking import ETA, Stack
 from momostream.statistics import RunningMoments
-from momostream.trees import GONE, Bundle, Growth, Tree
+from momostream.trees import GONE, Growth, Tree
 from momostream.tuning import ResumableTuner
 
 __all__ = ["StreamModel", "StreamSettings"]
@@ -98,6 +98,10 @@ class StreamSettings:
                 continue
             if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < bound:
                 raise ValueError(f"{name}={value!r} is not accepted: use a whole number of at least {bound}")
+        if self.seed is not None and (
+            isinstance(self.seed, bool) or not isinstance(self.seed, int | np.integer) or self.seed < 0
+        ):
+            raise ValueError(f"seed={self.seed!r} is not accepted: use a whole number of at least 0, or None")
         for name in ("discount", "forgetting", "eta"):
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, float | int) or not 0.0 < value <= 1.0:
@@ -158,6 +162,7 @@ class _Job:
     node: Any
     tree: Tree
     tuner: ResumableTuner | None = None
+    stays: bool = False
 
     @property
     def is_over(self) -> bool:
@@ -180,8 +185,6 @@ class StreamModel:
     ----------
     n_learnt
         Rows learnt so far.
-    frozen
-        Whether `learn` leaves the model as it is.
     """
 
     def __init__(self, settings: StreamSettings, n_inputs: int, n_targets: int) -> None:
@@ -196,7 +199,6 @@ class StreamModel:
         self.stack = Stack(len(settings.members), n_targets, settings.eta)
         self.log_evidence = np.zeros(len(settings.members))
         self.n_learnt = self.n_gradients = 0
-        self.frozen = False
         self._jobs: deque[_Job] = deque()
         self._scratch()
 
@@ -279,7 +281,7 @@ class StreamModel:
 
     def learn(self, x: Array, y: Array, time: float) -> None:
         """Learn one row; NaN is missing. A row without any target is not learnt."""
-        if self.frozen or (math.isnan(y.dot(y)) and np.isnan(y).all()):
+        if math.isnan(y.dot(y)) and np.isnan(y).all():
             return
         self.predict(x, time)
         if self._is_stacked:
@@ -311,8 +313,6 @@ class StreamModel:
         thorough
             Do all work that is due after each block, instead of a few steps of it.
         """
-        if self.frozen:
-            return
         known = ~np.isnan(Y).all(axis=1)
         X, Y = X[known], Y[known]
         times = None if times is None else times[known]
@@ -434,6 +434,10 @@ class StreamModel:
 
     def set_hyperparameters(self, lengthscales: dict[int, float], noise: float | None) -> None:
         """Set lengthscales by column of the points (0 is the time) and the noise ratio in all leaves."""
+        # A search that is under way would end where it was going.
+        for job in [job for job in self._jobs if job.kind == "tune"]:
+            job.node.busy = ""
+            self._jobs.remove(job)
         for tree in self.trees:
             for leaf in tree.leaves():
                 theta = leaf.theta.copy()
@@ -537,7 +541,7 @@ class StreamModel:
                     # The children go on from what was found so far.
                     old.node.condition(old.tuner.theta)
                 self._jobs.remove(old)
-            elif job.kind == "tune" and old.tuner is None:
+            elif job.kind == "tune" and old.tuner is None and not (old.stays or job.stays):
                 old.node.busy = ""
                 self._jobs.remove(old)
         if job.kind == "tune":
@@ -576,19 +580,21 @@ class StreamModel:
         while self._jobs or any(tree.due for tree in self.trees):
             for tree in self.trees:
                 while tree.due:
-                    self._enqueue(_Job(*tree.due.popleft(), tree))
+                    self._enqueue(_Job(*tree.due.popleft(), tree, stays=True))
             if self._jobs[0].is_over:
                 self._jobs.popleft()
             else:
                 self._step(self._jobs[0])
 
     def retune(self) -> None:
-        """Put every leaf in use up for tuning, the newest first; done step by step as rows come."""
+        """Put the leaves used last, at most four of each tree, up for tuning; done step by step as rows come."""
+        if not self.settings.tuning_evaluations:
+            return
         for tree in self.trees:
             for leaf in sorted(tree.leaves(), key=lambda leaf: -leaf.touched)[:4]:
                 if not leaf.busy and leaf.n_rows >= 4:
                     tree.set_busy(leaf, "tune")
-                    tree.due.append(("tune", leaf))
+                    self._jobs.append(_Job("tune", leaf, tree, stays=True))
 
     # ------------------------------------------------------------------ columns that come later
 
@@ -602,8 +608,7 @@ class StreamModel:
             if job.kind == "tune":
                 job.tuner = None
         for tree in self.trees:
-            spread = np.concatenate([[1.0], self.inputs.spread])[tree.start :]
-            tree.widen(spread)
+            tree.widen()
         if self.lags is not None:
             self.lags.widen(self.n_inputs, self.n_targets, self.rows.fill[1:])
         if n_targets:
@@ -618,18 +623,18 @@ class StreamModel:
         for job in self._jobs:
             if job.is_over:
                 continue
-            nodes = _regions(job.tree)
+            nodes = job.tree.nodes()
             jobs.append({
                 "kind": job.kind, "tree": self.trees.index(job.tree),
                 "node": next(k for k, node in enumerate(nodes) if node is job.node),
-                "tuner": None if job.tuner is None else job.tuner.state(),
+                "tuner": None if job.tuner is None else job.tuner.state(), "stays": job.stays,
             })  # fmt: skip
         return {
             "rows": self.rows.state(), "trees": [tree.state(self.settings.window is not None) for tree in self.trees],
             "lags": None if self.lags is None else self.lags.state(), "stack": self.stack.state(),
             "inputs": self.inputs.moments.copy(), "log_evidence": self.log_evidence.copy(), "n_learnt": self.n_learnt,
             "n_gradients": self.n_gradients,
-            "frozen": self.frozen, "rng": self.rng.bit_generator.state, "jobs": jobs,
+            "rng": self.rng.bit_generator.state, "jobs": jobs,
         }  # fmt: skip
 
     @classmethod
@@ -647,12 +652,12 @@ class StreamModel:
         model.stack.restore(state["stack"])
         model.inputs.moments = state["inputs"].copy()
         model.log_evidence, model.n_learnt = state["log_evidence"].copy(), state["n_learnt"]
-        model.n_gradients, model.frozen = state["n_gradients"], state["frozen"]
+        model.n_gradients = state["n_gradients"]
         for job in state["jobs"]:
             tree = model.trees[job["tree"]]
-            node = _regions(tree)[job["node"]]
+            node = tree.nodes()[job["node"]]
             tuner = None if job["tuner"] is None else ResumableTuner.from_state(job["tuner"], tree.covariance)
-            model._jobs.append(_Job(job["kind"], node, tree, tuner))
+            model._jobs.append(_Job(job["kind"], node, tree, tuner, job["stays"]))
             if job["kind"] != "build":
                 tree.set_busy(node, job["kind"])
         model._scratch()
@@ -675,16 +680,3 @@ def _many_mixtures(model: StreamModel, points: Array, names: tuple[Hashable, ...
         model.predict(point[1:], float(point[0]))
         laws.append(model._mixture())
     return MixtureDistribution(Routed(np.arange(len(laws)), laws), names)
-
-
-def _regions(tree: Tree) -> list[Leaf | Bundle]:
-    """Leaves and bundles of a tree in a fixed order."""
-    found: list[Leaf | Bundle] = []
-    stack: list[Any] = [tree.root]
-    while stack:
-        node = stack.pop()
-        if isinstance(node, Leaf | Bundle):
-            found.append(node)
-        if not isinstance(node, Leaf):
-            stack.extend(node.children)
-    return found

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from momostream.covariance import Covariance, input_spread
+from momostream.covariance import Covariance, Prior, input_spread
 from momostream.laws import Law, Mixture, Product, StudentT
 from momostream.leaves import Leaf
 from momostream.regions import standardisation
@@ -45,7 +45,7 @@ LEAST_DOF = 2.5
 
 @dataclass(frozen=True)
 class Growth:
-    """How a tree grows; `momostream.stream.StreamSettings` documents the parameters."""
+    """How a tree grows; `momostream.MOMoGPRegressor` documents the parameters."""
 
     max_points: int
     n_components: int
@@ -213,11 +213,11 @@ class Tree:
     @property
     def depth(self) -> int:
         """Nodes above the deepest leaf."""
-
-        def below(node: Node) -> int:
-            return 0 if isinstance(node, Leaf) else 1 + max(below(child) for child in node.children)
-
-        return below(self.root)
+        deepest, level = -1, [self.root]
+        while level:
+            deepest += 1
+            level = [child for node in level if not isinstance(node, Leaf) for child in node.children]
+        return deepest
 
     # ------------------------------------------------------------------ one row
 
@@ -508,13 +508,14 @@ class Tree:
         if len(X) < 4:
             return None
         prior = self.covariance.prior(input_spread(leaf.data()[0]))
+        theta = _heard(leaf.theta, prior)
         if leaf.prior_theta is not None:
             # A child resembles its parent; what it learns on fewer rows should not stray far.
-            prior = prior.about(leaf.prior_theta, growth.child_width)
+            prior = prior.about(_heard(leaf.prior_theta, prior), growth.child_width)
         offset, scale = standardisation(Y)
         R = (Y - offset) / scale
         R[np.isnan(R)] = 0.0
-        start = prior.centre if leaf.n_rows < 2 * growth.first_tuning and leaf.prior_theta is None else leaf.theta
+        start = prior.centre if leaf.is_untuned else theta
         X = np.ascontiguousarray(X - X.mean(axis=0))
         return ResumableTuner(self.covariance, X, R, prior, start, growth.tuning_evaluations)
 
@@ -563,29 +564,30 @@ class Tree:
 
     # ------------------------------------------------------------------ columns that come later
 
-    def widen(self, spread: Array) -> None:
-        """Take new columns of the rows into account; ``spread`` is the deviation of each input the tree sees."""
+    def widen(self) -> None:
+        """Take new columns of the rows into account."""
         n_targets = self.rows.n_targets
         known = _n_targets(self.root)
         if n_targets > known:
             fresh = np.arange(known, n_targets)
-            if isinstance(self.root, Leaf) or self.growth.coupling == "shared":
+            if self.growth.coupling == "shared":
                 self._widen_targets(self.root, fresh)
             else:
                 theta = self.covariance.prior(np.ones(len(self.rows.fill) - self.start)).centre
                 region = self._region(fresh, theta, np.empty(0, dtype=np.int64))
                 self.root = Bundle([self.root, region], [np.arange(known), fresh], is_region=False)
         for leaf in self.leaves():
-            leaf.widen(None, spread)
+            leaf.widen(None)
         self._leaf = None
 
     def _widen_targets(self, node: Node, fresh: Positions) -> None:
         """Every leaf below learns the new outputs too."""
         if isinstance(node, Leaf):
-            node.widen(np.concatenate([node.targets, fresh]), np.ones(len(self.rows.fill) - self.start))
+            node.widen(np.concatenate([node.targets, fresh]))
         elif isinstance(node, Bundle):
             # The first child takes them; the others have outputs of their own.
-            places = len(fresh) and np.arange(sum(map(len, node.places)), sum(map(len, node.places)) + len(fresh))
+            known = sum(map(len, node.places))
+            places = np.arange(known, known + len(fresh))
             self._widen_targets(node.children[0], fresh)
             node.places[0] = np.concatenate([node.places[0], places])
         else:
@@ -602,35 +604,40 @@ class Tree:
 
     def state(self, drops: bool = False) -> dict[str, Any]:
         """The tree as plain data; ``drops`` notes which factors are there, for a tree that rows are dropped from."""
-        # First, because leaves bring their factors up to date.
-        root = _node_state(self.root)
         nodes = self.nodes()
         places = {node: k for k, node in enumerate(nodes)}
         due = [[kind, places[node]] for kind, node in self.due]
         # Rows dropped from a factor leave another one, in its last bits, than rows dropped before it is made.
-        built = [places[leaf] for leaf in self.leaves() if drops and leaf.built and not leaf.n_updates]
-        return {"root": root, "touch": self.touch, "due": due, "built": built}
+        built = [places[leaf] for leaf in self.leaves() if drops and leaf.built]
+        # A flat list: trees can be deeper than nested data may be.
+        table = [_node_state(node, places) for node in nodes]
+        return {"nodes": table, "touch": self.touch, "due": due, "built": built}
 
     def restore(self, state: dict[str, Any]) -> None:
         """Become the tree that `state` was taken from."""
-        self.root = self._node_from_state(state["root"])
+        nodes: dict[int, Node] = {}
+        # Children come after their parents.
+        for k in reversed(range(len(state["nodes"]))):
+            nodes[k] = self._node_from_state(state["nodes"][k], nodes)
+        self.root = nodes[0]
         self.touch = state["touch"]
         self._built = {leaf: None for leaf in self.leaves() if leaf.built}
         self.built()
-        nodes = self.nodes()
         for k in state["built"]:
-            self.build(nodes[k])
+            leaf = nodes[k]
+            if isinstance(leaf, Leaf) and not leaf.built:
+                self.build(leaf)
         self.due = deque((kind, nodes[k]) for kind, k in state["due"])
         for kind, node in self.due:
             self.set_busy(node, kind)
 
-    def _node_from_state(self, state: dict[str, Any]) -> Node:
+    def _node_from_state(self, state: dict[str, Any], nodes: dict[int, Node]) -> Node:
         kind = state["kind"]
         if kind == "leaf":
             growth = self.growth
             room = growth.max_points + SLACK
             return Leaf.from_state(state["leaf"], self.rows, self.start, self.covariance, growth.discount, room)
-        children = [self._node_from_state(child) for child in state["children"]]
+        children = [nodes[k] for k in state["children"]]
         if kind == "gate":
             return Gate(state["column"], state["cuts"].tolist(), children)
         if kind == "bundle":
@@ -640,15 +647,20 @@ class Tree:
         return node
 
 
-def _node_state(node: Node) -> dict[str, Any]:
+def _heard(theta: Array, prior: Prior) -> Array:
+    """Hyper-parameters with those that had no say so far at the centre of their prior."""
+    return np.where(theta > prior.upper, prior.centre, theta)
+
+
+def _node_state(node: Node, places: dict[Node, int]) -> dict[str, Any]:
     if isinstance(node, Leaf):
         return {"kind": "leaf", "leaf": node.state()}
-    children = [_node_state(child) for child in node.children]
+    children = [places[child] for child in node.children]
     if isinstance(node, Gate):
         return {"kind": "gate", "column": node.column, "cuts": np.array(node.cuts), "children": children}
     if isinstance(node, Bundle):
-        places = [p.astype(np.int64) for p in node.places]
-        return {"kind": "bundle", "places": places, "is_region": node.is_region, "children": children}
+        outputs = [p.astype(np.int64) for p in node.places]
+        return {"kind": "bundle", "places": outputs, "is_region": node.is_region, "children": children}
     return {"kind": "sum", "log_weights": node.log_weights.copy(), "children": children}
 
 

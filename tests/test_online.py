@@ -58,7 +58,6 @@ def test_nothing_before_the_first_row():
     assert (model.hyperparameters, model.expert_weights, model.n_rows, model.nbytes) == ([], {}, 0, 0)
     assert "no rows" in model.describe()
     model.retune()
-    model.set_hyperparameters(noise=0.1)
     model.predict_many(pd.DataFrame([X]))
 
 

@@ -307,9 +307,7 @@ def test_the_window_is_kept(options, window):
 
 
 # "forget" between predict and learn writes beyond the arrays of the fresh leaves, which may end the process.
-@pytest.mark.parametrize(
-    "action", ["retune", "widen", pytest.param("forget", marks=pytest.mark.xfail(run=False, reason="stale leaves"))]
-)
+@pytest.mark.parametrize("action", ["retune", "widen", "forget"])
 def test_drift_may_be_answered_at_any_time(action):
     X, Y = series(90)
     model = new_model()

@@ -67,7 +67,7 @@ class Stream:
     def widen(self, fill, n_more):
         self.rows.add_inputs(fill)
         self.rows.add_targets(n_more)
-        self.tree.widen(np.ones(len(self.rows.fill) - self.tree.start))
+        self.tree.widen()
 
 
 def random_row(rng, time, n_inputs, n_targets, gaps=0.0):

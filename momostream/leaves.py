@@ -140,8 +140,11 @@ class Leaf:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the factor."""
-        return self.S.nbytes + self.Z.nbytes + self.L.nbytes + self.v.nbytes + self.gaps.nbytes
+        """Bytes of the factor, without the room that is not used yet: no memory stands behind it."""
+        if not self.built:
+            return 0
+        n = self.n_rows + self.n_pending
+        return 8 * (n * (n + 1) // 2 + n * (1 + self.inputs.shape[1] + len(self.targets))) + self.gaps.nbytes
 
     def build(self) -> None:
         """Make the factor from the rows.  O(n_rows^3)."""

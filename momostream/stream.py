@@ -485,7 +485,7 @@ class StreamModel:
                 self.drop_oldest()
         if settings.memory_budget is not None and self.n_learnt >= self._next_count:
             self._next_count = self.n_learnt + BUDGET_EVERY
-            self._evict(settings.memory_budget)
+            self._evict(max(settings.memory_budget - self.rows.nbytes, 0))
 
     def drop_oldest(self) -> None:
         """Forget the oldest row."""

@@ -35,6 +35,8 @@ Numbers = NDArray[np.int64]
 
 # Rows that a full leaf may take in before it is its turn to be split.
 SLACK = 32
+# Gates above a leaf from which on it is rather cut along the covariate of its gate.
+DEEP = 10
 # What a leaf that has left its tree waits for.
 GONE = "gone"
 # Weights of a sum never fall below this.
@@ -419,7 +421,7 @@ class Tree:
                 leaf.blocks = []
                 leaf.evict()
             return "dropped the older half of rows that cannot be told apart"
-        mixes = self.growth.n_components > 1 and self._n_sums_above(node) < self.growth.mixture_depth
+        mixes = self.growth.n_components > 1 and self._n_above(node, Sum) < self.growth.mixture_depth
         gates = [self._gate(node, X, int(c)) for c in columns[: self.growth.n_components if mixes else 1]]
         parent = node.parent
         if len(gates) > 1:
@@ -441,8 +443,13 @@ class Tree:
         rank = spread.copy()
         if self.growth.split_by == "relevance":
             rank = np.mean([spread * leaf.inputs[1] for leaf in self.leaves(node)], axis=0)
-        order = np.argsort(-rank, kind="stable")
         varies = X.max(axis=0) > X.min(axis=0)
+        gate = node.parent
+        if isinstance(gate, Gate) and varies[gate.column] and self._n_above(node, Gate) >= DEEP:
+            # Inputs that drift together would be cut in turns, one gate below the other without end.
+            if rank[gate.column] > 0.25 * rank.max():
+                rank[gate.column] = np.inf
+        order = np.argsort(-rank, kind="stable")
         return order[varies[order]]
 
     def _gate(self, node: Leaf | Bundle, X: Array, column: int) -> Gate:
@@ -478,10 +485,11 @@ class Tree:
         X, Y = self.rows.gather(numbers)
         return split_outputs(X[:, self.start :], Y[:, targets], n_groups, self.growth.group_by, self.rng)
 
-    def _n_sums_above(self, node: Node) -> int:
+    def _n_above(self, node: Node, kind: type[Node]) -> int:
+        """Nodes of a kind above a node."""
         above, count = node.parent, 0
         while above is not None:
-            count += isinstance(above, Sum)
+            count += isinstance(above, kind)
             above = above.parent
         return count
 

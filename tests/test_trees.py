@@ -280,6 +280,16 @@ def test_children_take_what_their_parent_has_learnt():
         assert_array_equal(leaf.prior_theta, theta)
 
 
+def test_inputs_that_drift_together_make_no_chain():
+    stream = Stream(n_inputs=3, n_targets=1, max_points=8)
+    rng = np.random.default_rng(0)
+    for t in range(1200):
+        point = np.array([t, t + rng.normal(), 2 * t + rng.normal(), 0.5 * t + rng.normal()])
+        stream.learn(point, np.array([np.sin(t / 50)]))
+    assert sum(1 for _ in stream.tree.leaves()) > 150
+    assert stream.tree.depth <= 12
+
+
 def test_what_was_split_is_let_go():
     stream = Stream(n_inputs=1, max_points=10)
     fill_up(stream, 300, np.random.default_rng(0))

@@ -51,8 +51,6 @@ class Leaf:
         Weight of a row's residual relative to the next newer one in the variance of an output.
     numbers
         Rows that belong to the leaf, in order of arrival.
-    room
-        Rows that the leaf is expected to have at most; it may have more.
     """
 
     __slots__ = (
@@ -60,7 +58,7 @@ class Leaf:
         "is_untuned",
         "linear", "mean", "next_tuning", "noise", "n_pending", "n_rows", "n_seen", "n_updates", "numbers_", "outputs",
         "parent",
-        "prior_theta", "room", "rows", "s", "start", "targets", "theta", "touched", "v", "variance",
+        "prior_theta", "rows", "s", "start", "targets", "theta", "touched", "v", "variance",
     )  # fmt: skip
 
     def __init__(
@@ -72,9 +70,7 @@ class Leaf:
         theta: Array,
         discount: float,
         numbers: Numbers,
-        room: int = 0,
     ) -> None:
-        self.room = room
         self.rows, self.start, self.targets = rows, start, targets
         self.covariance, self.discount = covariance, discount
         self.numbers_ = np.array(numbers, dtype=np.int64)
@@ -140,11 +136,8 @@ class Leaf:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the factor, without the room that is not used yet: no memory stands behind it."""
-        if not self.built:
-            return 0
-        n = self.n_rows + self.n_pending
-        return 8 * (n * (n + 1) // 2 + n * (1 + self.inputs.shape[1] + len(self.targets))) + self.gaps.nbytes
+        """Bytes of the factor."""
+        return self.S.nbytes + self.Z.nbytes + self.L.nbytes + self.v.nbytes + self.gaps.nbytes
 
     def build(self) -> None:
         """Make the factor from the rows.  O(n_rows^3)."""
@@ -191,8 +184,8 @@ class Leaf:
         self.outputs[2], self.outputs[3] = kernels.NU0 * kernels.SCALE0, kernels.NU0
 
     def _allocate(self, n: int) -> None:
-        """Arrays with room for more than ``n`` rows; a leaf that is well on its way gets room for good."""
-        capacity = max(32, n + n // 4, self.room if 4 * n > self.room else 0)
+        """Arrays with room for more than ``n`` rows."""
+        capacity = max(32, n + n // 4)
         n_inputs, n_targets = self.inputs.shape[1], len(self.targets)
         self.S, self.Z = np.empty((capacity, n_inputs)), np.empty((capacity, n_targets))
         self.L, self.v = np.empty(capacity * (capacity + 1) // 2), np.empty(capacity)
@@ -200,8 +193,8 @@ class Leaf:
         self.built = True
 
     def _grow(self) -> None:
-        """Make room for half as many rows again."""
-        capacity = len(self.S) + len(self.S) // 2
+        """Make room for a third as many rows again."""
+        capacity = len(self.S) + len(self.S) // 3
         self.S, self.Z = _longer(self.S, capacity), _longer(self.Z, capacity)
         self.L, self.v = _longer(self.L, capacity * (capacity + 1) // 2), _longer(self.v, capacity)
         if len(self.gaps):
@@ -427,11 +420,11 @@ class Leaf:
 
     @classmethod
     def from_state(
-        cls, state: dict[str, Any], rows: RowStore, start: int, covariance: Covariance, discount: float, room: int = 0
+        cls, state: dict[str, Any], rows: RowStore, start: int, covariance: Covariance, discount: float
     ) -> Leaf:
         """The leaf that `state` was taken from; its factor is built when it is next needed."""
         targets, none = state["targets"].astype(np.intp), np.empty(0, np.int64)
-        leaf = cls(rows, start, targets, covariance, state["theta"], discount, none, room)
+        leaf = cls(rows, start, targets, covariance, state["theta"], discount, none)
         leaf.numbers_ = state["numbers"].copy()
         leaf.n_rows = len(leaf.numbers_)
         leaf.outputs[:2], leaf.inputs[0] = state["units"], state["centre"]

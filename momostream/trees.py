@@ -33,8 +33,6 @@ Array = NDArray[np.float64]
 Positions = NDArray[np.intp]
 Numbers = NDArray[np.int64]
 
-# Rows that a full leaf may take in before it is its turn to be split.
-SLACK = 32
 # Gates above a leaf from which on it is rather cut along the covariate of its gate.
 DEEP = 10
 # What a leaf that has left its tree waits for.
@@ -158,9 +156,7 @@ class Tree:
         return Bundle(leaves, [np.array([p]) for p in range(len(targets))], is_region=True)
 
     def _new_leaf(self, targets: Positions, theta: Array, numbers: Numbers) -> Leaf:
-        growth = self.growth
-        room = growth.max_points + SLACK
-        leaf = Leaf(self.rows, self.start, targets, self.covariance, theta, growth.discount, numbers, room)
+        leaf = Leaf(self.rows, self.start, targets, self.covariance, theta, self.growth.discount, numbers)
         n, first = len(numbers), self.growth.first_tuning
         leaf.next_tuning = first if n < first else int(n * self.growth.tuning_growth)
         if n:
@@ -642,9 +638,7 @@ class Tree:
     def _node_from_state(self, state: dict[str, Any], nodes: dict[int, Node]) -> Node:
         kind = state["kind"]
         if kind == "leaf":
-            growth = self.growth
-            room = growth.max_points + SLACK
-            return Leaf.from_state(state["leaf"], self.rows, self.start, self.covariance, growth.discount, room)
+            return Leaf.from_state(state["leaf"], self.rows, self.start, self.covariance, self.growth.discount)
         children = [nodes[k] for k in state["children"]]
         if kind == "gate":
             return Gate(state["column"], state["cuts"].tolist(), children)

@@ -37,7 +37,6 @@ __all__ = [
     "covariance_column",
     "cross_covariance",
     "drop_oldest",
-    "gradient_contraction",
     "lag_features",
     "learn_copula",
     "learn_lags",
@@ -356,27 +355,6 @@ def gram_and_slope(kind, linear, noise, S, K, G):
         G[i, i] = 0.0
     mirror_lower(K)
     mirror_lower(G)
-
-
-@kernel(void(ro(2), ro(2), ro(2), rw(1)))
-def gradient_contraction(W, G, S, out):
-    """Set ``out[k]`` to ``0.5 * sum_ij W[i, j] * G[i, j] * (S[i, k] - S[j, k])^2``.  O(n^2 D).
-
-    `W` and `G` are symmetric; only their lower triangles are read.
-    """
-    D = S.shape[1]
-    for k in range(D):
-        out[k] = 0.0
-    for i in range(S.shape[0]):
-        s = S[i]
-        w = W[i]
-        g = G[i]
-        for j in range(i):
-            weight = w[j] * g[j]
-            t = S[j]
-            for k in range(D):
-                difference = s[k] - t[k]
-                out[k] += weight * difference * difference
 
 
 # --- triangular solves ----------------------------------------------------------------------------
@@ -834,15 +812,14 @@ def measure_leaf(n, discount, Z, gaps, outputs):
                 outputs[3, p] = discount * outputs[3, p] + 1.0
 
 
-@kernel(void(ro(2), ro(2), ro(1), f8, ro(2), ro(2), rw(1)))
-def likelihood_gradient(inverse, A, scales, weight, G, S, out):
+@kernel(void(ro(2), ro(2), f8, ro(2), ro(2), rw(1)))
+def likelihood_gradient(inverse, A, weight, G, S, out):
     """Set ``out[k]`` to ``0.5 sum_ij W_ij G_ij (S_ik - S_jk)^2`` and ``out[D]`` to ``0.5 trace(W)``.  O(n^2 (D + P)).
 
-    ``W = weight * inverse - sum_p A_p A_p' / scales_p``; only the lower triangles of `inverse` and `G` are read.
+    ``W = weight * inverse - A A'``; only the lower triangles of `inverse` and `G` are read.
     """
     n = S.shape[0]
     D = S.shape[1]
-    P = A.shape[1]
     for k in range(D + 1):
         out[k] = 0.0
     for i in range(n):
@@ -851,10 +828,7 @@ def likelihood_gradient(inverse, A, scales, weight, G, S, out):
         row = inverse[i]
         g = G[i]
         for j in range(i + 1):
-            b = A[j]
-            w = weight * row[j]
-            for p in range(P):
-                w -= a[p] * b[p] / scales[p]
+            w = weight * row[j] - _dot(a, A[j])
             if j == i:
                 out[D] += 0.5 * w
             else:

@@ -84,12 +84,12 @@ def log_likelihood(
         value = -0.5 * float((quadratic / scales + n * np.log(2.0 * np.pi * scales)).sum()) - 0.5 * P * log_det
     # d value / d K = -W / 2 with W = P K^-1 - sum_p a_p a_p' / scale_p.
     gradient = np.empty(covariance.n_parameters(D))
-    A = np.ascontiguousarray(A)
-    kernels.likelihood_gradient(inverse, A, scales, float(P), G, S, gradient[: D + 1])
+    A = np.ascontiguousarray(A / np.sqrt(scales))
+    kernels.likelihood_gradient(inverse, A, float(P), G, S, gradient[: D + 1])
     gradient[D] *= np.exp(theta[D])
     if covariance.linear:
         W = np.tril(inverse) + np.tril(inverse, -1).T
-        SWS = np.einsum("ij,ij->j", S, P * (W @ S) - (A / scales) @ (A.T @ S))
+        SWS = np.einsum("ij,ij->j", S, P * (W @ S) - A @ (A.T @ S))
         gradient[:D] -= linear * SWS
         gradient[D + 1] = 0.5 * linear * SWS.sum()
     gradient *= -1.0

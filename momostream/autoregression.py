@@ -80,10 +80,15 @@ class Autoregression:
         self._f, self._gains = np.zeros(self.width), np.zeros((2, self.width))
         self._means, self._c, self._error = np.zeros((2, n_targets)), np.ones(2), np.zeros(n_targets)
 
+    @property
+    def _clip(self) -> float:
+        """Where features are cut: nowhere while their spreads are guesses."""
+        return CLIP if self.n_rows > 8 else 1e300
+
     def predict(self, x: Array, location: Array, spread: Array) -> None:
         """Set location and spread ``(3, n_targets)`` of the full, the short and the last-value expert."""
         kernels.predict_lags(
-            x, self.past_x, self.past_y, self.units, CLIP if self.n_rows > 8 else 1e300, self.short, self.P, self.B,
+            x, self.past_x, self.past_y, self.units, self._clip, self.short, self.P, self.B,
             self.residuals, self._f, self._gains, self._means, self._c, location, spread,
         )  # fmt: skip
 
@@ -112,7 +117,7 @@ class Autoregression:
         No more rows than `room`, and not the very first one.
         """
         kernels.learn_lags_rows(
-            X, Y, CLIP if self.n_rows > 8 else 1e300, self.forgetting, self.discount, self.short, self.past_x,
+            X, Y, self._clip, self.forgetting, self.discount, self.short, self.past_x,
             self.past_y, self.units, self._f, self._gains, self._means, self._c, self._error, self.P, self.B,
             self.residuals, self._features[self._waiting :], self._changes[self._waiting :], laws,
         )  # fmt: skip
@@ -122,7 +127,7 @@ class Autoregression:
     def predict_rows(self, X: Array, location: Array, spread: Array) -> None:
         """Set location and spread ``(n, 3, n_targets)`` of many rows, all given the rows learnt so far."""
         kernels.predict_lags_rows(
-            X, self.past_x, self.past_y, self.units, CLIP if self.n_rows > 8 else 1e300, self.short, self.P, self.B,
+            X, self.past_x, self.past_y, self.units, self._clip, self.short, self.P, self.B,
             self.residuals, self._f, self._gains, self._means, self._c, location, spread,
         )  # fmt: skip
 

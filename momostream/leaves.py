@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from momostream import dense, kernels
 from momostream.covariance import Covariance, input_spread
-from momostream.regions import standardisation
+from momostream.regions import grown, standardisation
 from momostream.rows import RowStore
 
 __all__ = ["Leaf"]
@@ -195,8 +195,8 @@ class Leaf:
     def _grow(self) -> None:
         """Make room for a third as many rows again."""
         capacity = len(self.S) + len(self.S) // 3
-        self.S, self.Z = _longer(self.S, capacity), _longer(self.Z, capacity)
-        self.L, self.v = _longer(self.L, capacity * (capacity + 1) // 2), _longer(self.v, capacity)
+        self.S, self.Z = grown(self.S, capacity), grown(self.Z, capacity)
+        self.L, self.v = grown(self.L, capacity * (capacity + 1) // 2), grown(self.v, capacity)
         if len(self.gaps):
             self._open_gaps()
 
@@ -229,7 +229,7 @@ class Leaf:
                 self._open_gaps()
             self.gaps[n] = np.isnan(y)
         if n >= len(self.numbers_):
-            self.numbers_ = _longer(self.numbers_, 8 + 2 * n)
+            self.numbers_ = grown(self.numbers_, 8 + 2 * n)
         self.numbers_[n] = number
         self.n_rows = n + 1
         self.n_seen += 1
@@ -257,7 +257,7 @@ class Leaf:
             location[:], spread[:] = self._append_block(n, X, Y)
             self.blocks.append((n, n + more))
         if n + more > len(self.numbers_):
-            self.numbers_ = _longer(self.numbers_, 8 + 2 * (n + more))
+            self.numbers_ = grown(self.numbers_, 8 + 2 * (n + more))
         self.numbers_[n : n + more] = numbers
         self.n_rows = n + more
         self.n_seen += more
@@ -303,18 +303,20 @@ class Leaf:
 
     def _project(self, n: int, X: Array) -> tuple[Array, Array, Array]:
         """Scaled points, ``L^-1 k(first n rows, X)`` and the prior variance of each point."""
-        T = np.ascontiguousarray((X - self.inputs[0]) * self.inputs[1])
+        T = self._scaled(X)
         K = np.empty((n, len(X)))
         kernels.cross_covariance(self.covariance.code, self.linear, self.S[:n], T, K)
         prior = 1.0 + self.linear * np.einsum("ij,ij->i", T, T)
         return T, (dense.solve_many(self.L, n, K) if n else K), prior
 
+    def _scaled(self, X: Array) -> Array:
+        """Points in lengthscales about the centre."""
+        return np.ascontiguousarray((X - self.inputs[0]) * self.inputs[1])
+
     def similarity(self, X: Array, x: Array) -> Array:
         """Correlation of a point with each of the rows ``X``, between 0 and 1."""
-        T = np.ascontiguousarray((X - self.inputs[0]) * self.inputs[1])
-        values = np.empty(len(T))
-        s = np.ascontiguousarray((x - self.inputs[0]) * self.inputs[1])
-        kernels.covariance_column(self.covariance.code, 0.0, T, len(T), s, values)
+        T, values = self._scaled(X), np.empty(len(X))
+        kernels.covariance_column(self.covariance.code, 0.0, T, len(T), self._scaled(x), values)
         return values
 
     def is_young(self) -> bool:
@@ -442,9 +444,3 @@ class Leaf:
                 leaf.gaps[:n] = factor["gaps"]
             leaf.outputs[2:], leaf.n_updates = factor["squares"], factor["n_updates"]
         return leaf
-
-
-def _longer(array: Any, length: int) -> Any:
-    larger = np.empty((length, *array.shape[1:]), dtype=array.dtype)
-    larger[: len(array)] = array
-    return larger

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -265,7 +266,7 @@ class Region:
             L = np.empty(0)
         factor = _Factor(S, Z, L, np.empty(n))
         if n > blocked:
-            factor = _Factor(S, Z, _grown(L, _packed(n)), np.empty(n))
+            factor = _Factor(S, Z, grown(L, _packed(n)), np.empty(n))
             status = kernels.rebuild(
                 covariance.code,
                 linear,
@@ -328,11 +329,11 @@ class Region:
         n, factor = self.n_rows, self._built()
         capacity = n + 1 if n < len(self._X) else n + n // 2 + 16
         if n >= len(self._X):
-            self._X, self._Y, self._targets = (_grown(array, capacity) for array in (self._X, self._Y, self._targets))
+            self._X, self._Y, self._targets = (grown(array, capacity) for array in (self._X, self._Y, self._targets))
         if n >= factor.capacity:
             capacity = len(self._X)
-            factor.S, factor.Z = _grown(factor.S, capacity), _grown(factor.Z, capacity)
-            factor.L, factor.v = _grown(factor.L, _packed(capacity)), np.empty(capacity)
+            factor.S, factor.Z = grown(factor.S, capacity), grown(factor.Z, capacity)
+            factor.L, factor.v = grown(factor.L, _packed(capacity)), np.empty(capacity)
         return factor
 
     # ------------------------------------------------------------------ what follows from it
@@ -565,7 +566,8 @@ def _packed(n: int) -> int:
     return n * (n + 1) // 2
 
 
-def _grown(array: Array, length: int) -> Array:
-    larger = np.empty((length, *array.shape[1:]))
+def grown(array: NDArray[Any], length: int) -> NDArray[Any]:
+    """A copy with room for ``length`` rows."""
+    larger = np.empty((length, *array.shape[1:]), dtype=array.dtype)
     larger[: len(array)] = array
     return larger

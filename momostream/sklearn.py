@@ -18,13 +18,11 @@ from momostream.experts import CircuitExpert
 from momostream.model import Model, Settings
 from momostream.nodes import Circuit
 from momostream.presets import PRESETS
+from momostream.vocabulary import LARGEST
 
 __all__ = ["MOMoGPRegressor"]
 
 Array = NDArray[np.float64]
-
-# Squares of products of such numbers stay finite. No sensor reads more; a broken one may.
-LARGEST = 1e50
 
 
 class MOMoGPRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):

@@ -260,7 +260,7 @@ class StreamModel:
 
         ``wrap`` turns the marginals into those of the user's units.
         """
-        if self.settings.weights != "stacking":
+        if not self._is_stacked:
             mixture = MixtureDistribution(self._mixture())
             return lambda: mixture
         law = self.stack.law.copy()
@@ -318,7 +318,7 @@ class StreamModel:
         times = None if times is None else times[known]
         at = 0
         while at < len(X):
-            small = self.n_learnt < SINGLY or self.settings.weights != "stacking"
+            small = self.n_learnt < SINGLY or not self._is_stacked
             size = 1 if small else min(BLOCK, len(X) - at, self.lags.room if self.lags is not None else BLOCK)
             rows = slice(at, at + max(size, 1))
             now = self.n_learnt + np.arange(len(X[rows]), dtype=np.float64) if times is None else times[rows]
@@ -366,7 +366,7 @@ class StreamModel:
     ) -> Distribution:
         """The law of many rows, all given the rows learnt so far."""
         points = np.column_stack([times, np.where(np.isnan(X), self.inputs.mean, X)])
-        if self.settings.weights != "stacking":
+        if not self._is_stacked:
             return _many_mixtures(self, points, names)
         laws = np.empty((len(X), 5, len(self.settings.members), self.n_targets))
         self._fill(laws, lambda k, P, a, b: self.trees[k].predict_rows(P, a, b), points)
@@ -382,7 +382,7 @@ class StreamModel:
 
     def root_weights(self) -> Array:
         """Weight of each expert and output, shape ``(n_experts, n_targets)``."""
-        if self.settings.weights == "stacking":
+        if self._is_stacked:
             return self.stack.weights
         weights = np.exp(self.log_evidence - np.logaddexp.reduce(self.log_evidence))
         return np.repeat(weights[:, None], self.n_targets, axis=1)
@@ -400,7 +400,7 @@ class StreamModel:
             Number, similarity, point and targets of stored rows, nearest first.
         """
         shares = self.stack.law[4].copy()
-        if self.settings.weights != "stacking":
+        if not self._is_stacked:
             shares = np.repeat(self._shares()[:, None], self.n_targets, axis=1)
         relevance = np.zeros(1 + self.n_inputs)
         similarity: dict[int, float] = {}
@@ -515,9 +515,7 @@ class StreamModel:
 
     def _work(self) -> None:
         """One step of what is due: a gradient, a split, a factor or the weights of the lags; never two."""
-        for tree in self.trees:
-            while tree.due:
-                self._enqueue(_Job(*tree.due.popleft(), tree))
+        self._collect()
         while self._jobs and self._jobs[0].is_over:
             self._jobs.popleft()
         if self.lags is not None and self.lags.is_due:
@@ -527,6 +525,12 @@ class StreamModel:
                 return
         if self._jobs and (self._jobs[0].kind != "tune" or self._jobs[0].tuner is not None or self._may_tune()):
             self._step(self._jobs[0])
+
+    def _collect(self, stay: bool = False) -> None:
+        """Take over what the trees have found to be due; jobs that ``stay`` give way to no newer one."""
+        for tree in self.trees:
+            while tree.due:
+                self._enqueue(_Job(*tree.due.popleft(), tree, stays=stay))
 
     def _may_tune(self) -> bool:
         """Whether the gradients so far are within what the rows have paid for, so that another search may begin."""
@@ -578,9 +582,7 @@ class StreamModel:
     def finish(self) -> None:
         """Do all work that is due, whatever the gradients cost."""
         while self._jobs or any(tree.due for tree in self.trees):
-            for tree in self.trees:
-                while tree.due:
-                    self._enqueue(_Job(*tree.due.popleft(), tree, stays=True))
+            self._collect(stay=True)
             if self._jobs[0].is_over:
                 self._jobs.popleft()
             else:
@@ -603,7 +605,7 @@ class StreamModel:
         self.rows.add_inputs(list(inputs))
         self.rows.add_targets(n_targets)
         self.inputs.widen(inputs)
-        for job in list(self._jobs):
+        for job in self._jobs:
             # Their rows have other columns now.
             if job.kind == "tune":
                 job.tuner = None
@@ -623,10 +625,8 @@ class StreamModel:
         for job in self._jobs:
             if job.is_over:
                 continue
-            nodes = job.tree.nodes()
             jobs.append({
-                "kind": job.kind, "tree": self.trees.index(job.tree),
-                "node": next(k for k, node in enumerate(nodes) if node is job.node),
+                "kind": job.kind, "tree": self.trees.index(job.tree), "node": job.tree.nodes().index(job.node),
                 "tuner": None if job.tuner is None else job.tuner.state(), "stays": job.stays,
             })  # fmt: skip
         return {

@@ -17,11 +17,13 @@ out where it is not there. ``--quick`` is a small run that keeps nothing.
 from __future__ import annotations
 
 import argparse
+import functools
 import gc
 import importlib.util
 import os
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterable, Iterator
 from datetime import datetime
@@ -30,6 +32,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, Protocol
 
+import numba
 import numpy as np
 from numpy.typing import NDArray
 
@@ -165,14 +168,27 @@ class ByName:
 
 
 def yardstick() -> ModuleType | None:
-    """The yardstick's own file as a module, None where it is not there."""
+    """The yardstick's own file as a module, None where it is not there.
+
+    Its compiled code is kept in a folder of our own: its folder, and the user's, may be for reading only.
+    """
     path = Path(os.environ.get("MOMOSTREAM_YARDSTICK", ROOT.parent / "shared" / "yardstick" / "yardstick.py"))
     spec = importlib.util.spec_from_file_location("yardstick", path) if path.is_file() else None
     if spec is None or spec.loader is None:
         return None
     module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+    before, numba.config.CACHE_DIR = numba.config.CACHE_DIR, _cache_of_yardstick().name
+    try:
+        spec.loader.exec_module(module)
+    finally:
+        numba.config.CACHE_DIR = before
     return module
+
+
+@functools.cache
+def _cache_of_yardstick() -> tempfile.TemporaryDirectory[str]:
+    """A folder that lasts as long as this process."""
+    return tempfile.TemporaryDirectory(prefix="yardstick-")
 
 
 # ---------------------------------------------------------------------- one run, in a process of its own

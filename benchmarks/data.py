@@ -24,6 +24,34 @@ ROOT = Path(__file__).resolve().parents[1]
 LAGGED = {"etth1_lags": "etth1"}
 
 
+class Plan(NamedTuple):
+    """What is forecast of a file: ``kinds`` of columns but not ``without``, ``horizons`` and ``season`` in rows.
+
+    Rows are every ``step``-th from ``first`` on, ``rows`` of them.
+    """
+
+    kinds: tuple[str, ...]
+    horizons: tuple[int, ...]
+    season: int | None
+    rows: int
+    without: tuple[str, ...] = ()
+    first: int = 0
+    step: int = 1
+
+
+FORECASTS = {
+    "windturbine": Plan(("inputs", "targets"), (10,), None, 3600),
+    "etth1": Plan(("targets",), (1, 6, 24), 24, 4000),
+    "turkey_wind_scada": Plan(("inputs", "targets"), (6, 36), 144, 4000, without=("wind_direction_deg",)),
+    "tetouan_power": Plan(("targets",), (6, 144), 144, 4000),
+    # The simulation starts with a transient.
+    "openfast_5mw_land_wturb": Plan(("inputs", "targets"), (20,), None, 3600, first=1600, step=2),
+    "beijing_pm25_12sites": Plan(("targets",), (6,), 24, 4000),
+}
+# Series to forecast are standardised by so many rows.
+SCALED_BY = 500
+
+
 class Split(NamedTuple):
     """Training and test rows, columns standardised by the training rows."""
 
@@ -37,6 +65,13 @@ class Feed(NamedTuple):
     """Rows in order of arrival, columns standardised by these rows."""
 
     X: Array
+    Y: Array
+
+
+class Series(NamedTuple):
+    """Series to forecast, one column each, in order of arrival; NaN where a value is missing."""
+
+    names: list[str]
     Y: Array
 
 
@@ -83,6 +118,34 @@ def stream(name: str, rows: int) -> Feed:
         X, Y = Y[:-1], Y[1:]
     X, Y = (A[:, A.std(axis=0) > 0.0] for A in (X, Y))
     return Feed(*((A - A.mean(axis=0)) / A.std(axis=0) for A in (X, Y)))
+
+
+def series(name: str, rows: int) -> Series:
+    """The first rows of a plan of `FORECASTS`, standardised by the known values of the first `SCALED_BY` of them.
+
+    A series that is constant there is scaled by all rows, and left out if it is constant in these as well.
+    """
+    frame, inputs, targets = read(name)
+    plan, kinds = FORECASTS[name], {"inputs": inputs, "targets": targets}
+    names = [column for kind in plan.kinds for column in kinds[kind] if column not in plan.without]
+    frame = frame[names].iloc[plan.first :: plan.step].iloc[:rows].astype(float)
+    # Not by the deviation: that of a constant is not exactly zero.
+    frame = frame.loc[:, frame.max() > frame.min()]
+    head = frame.iloc[:SCALED_BY]
+    deviation = np.where(head.max() > head.min(), head.std(ddof=0), frame.std(ddof=0))
+    Y = (frame.to_numpy() - head.mean().to_numpy()) / deviation
+    return Series(list(frame.columns), np.ascontiguousarray(Y))
+
+
+def forward_filled(Y: Array) -> Array:
+    """Gaps take the value before them, those at the start 0: the mean, as the series are standardised.
+
+    Examples
+    --------
+    >>> forward_filled(np.array([[np.nan], [1.0], [np.nan]])).tolist()
+    [[0.0], [1.0], [1.0]]
+    """
+    return pd.DataFrame(Y).ffill().fillna(0.0).to_numpy()
 
 
 def filled(frame: pd.DataFrame) -> Array:

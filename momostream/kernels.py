@@ -34,6 +34,8 @@ __all__ = [
     "RBF",
     "append_block",
     "append_row",
+    "blend_learn",
+    "blend_solve",
     "covariance_column",
     "cross_covariance",
     "drop_oldest",
@@ -50,7 +52,12 @@ __all__ = [
     "gram",
     "gram_and_slope",
     "kernel",
+    "members_learn",
     "mirror_lower",
+    "own_features",
+    "own_learn",
+    "own_predict",
+    "own_solve",
     "pack_lower",
     "predict_lags",
     "predict_lags_rows",
@@ -119,12 +126,23 @@ SCORE_REACH, SCORE_PER_UNIT = 7.0, 32.0
 # Normal scores are cut here before they teach a correlation: one wild row must not.
 SCORE_CLIP = 4.0
 
+# Moments worth so many rows know how large a feature usually is. The penalty on the level of a regression, in rows.
+ENOUGH_TO_CUT, LEVEL_PENALTY = 30.0, 1e-3
+# Differences below this part of the values are round-off.
+ROUND_OFF = 1e-11
+# No expert of a blend is forgotten altogether.
+LEAST_BLEND = 1e-4
+
 # 32 x 32 numbers of 8 bytes for each side of a transposition fit the first-level cache.
 TILE = 32
 
 i8 = types.int64
 f8 = types.float64
 void = types.void
+
+
+# Whole numbers that a kernel only reads.
+whole = types.Array(i8, 1, "C", readonly=True)
 
 
 def ro(ndim: int) -> Any:
@@ -1317,6 +1335,206 @@ def stack_learn_rows(
                 refresh_copula(prior, floor, moments, pairs, R, factors, log_dets)
                 refreshed += 1
     return refreshed
+
+
+# --- forecasts -------------------------------------------------------------------------------------
+
+
+@kernel(f8(f8, f8))
+def _difference(new, old):
+    """Return new - old, and zero where that is but round-off: a feature of it would get a weight of any size."""
+    difference = new - old
+    return difference if abs(difference) > ROUND_OFF * (abs(new) + abs(old)) else 0.0
+
+
+@kernel(void(ro(3), i8, i8, i8, i8, whole, rw(1)))
+def own_features(past, first, origin, step, series, seasons, f):
+    """Set `f` to what one series says at `origin` about the change of that series `step` rows later.
+
+    `past` (rows, 4, P) holds the value, the slow mean and the means of the last 8 and 32 values of each series. Rows
+    before `first` do not exist. In this order:
+    1, distance from the slow mean, three changes, distances from the two means; for each season the change over the
+    same steps in an earlier season and the distance from the same phase then; and (left alone here) room for the change
+    of each input until `origin + step`.
+    """
+    now = past[origin, 0, series]
+    f[0] = 1.0
+    f[1] = _difference(now, past[origin, 1, series])
+    newer = now
+    for k in range(3):
+        older = past[max(origin - k - 1, first), 0, series]
+        f[2 + k] = _difference(newer, older)
+        newer = older
+    f[5] = _difference(now, past[origin, 2, series])
+    f[6] = _difference(now, past[origin, 3, series])
+    at = 7
+    for j in range(seasons.shape[0]):
+        back = seasons[j] * ((step - 1) // seasons[j] + 1)
+        f[at] = 0.0
+        f[at + 1] = 0.0
+        if origin - back >= first:
+            then = past[origin - back, 0, series]
+            f[at] = _difference(past[origin + step - back, 0, series], then)
+            f[at + 1] = _difference(now, then)
+        at += 2
+
+
+@kernel(void(f8, ro(2), rw(1)))
+def _cut_features(reach, A, f):
+    """Cut features at `reach` times their root mean squares, once these are known: one jump is not a habit."""
+    for j in range(1, f.shape[0]):
+        if A[0, j] > ENOUGH_TO_CUT:
+            largest = reach * reach * A[j, j] / A[0, j]
+            if f[j] * f[j] > largest:
+                f[j] = math.copysign(math.sqrt(largest), f[j])
+
+
+@kernel(void(ro(3), ro(3), ro(1), i8, i8, whole, ro(1), f8, f8, rw(1), rw(4), rw(3)))
+def own_learn(past, inputs, sizes, first, now, seasons, y, forgetting, reach, f, A, C):
+    """Add what the row `now`, with the values `y` (NaN where missing), says to the moments of all steps and series.
+
+    `A` (H, P, d, d) are discounted moments of the features (lower triangles; the rest of the first row counts the rows
+    in which a feature was not zero), `C` (H, P, d) those of features and change; `sizes` (D) tells the largest value of
+    each input, `f` (d) is scratch. O(H P d^2).
+    """
+    D = inputs.shape[2]
+    d = f.shape[0]
+    for h in range(A.shape[0]):
+        origin = now - h - 1
+        if origin < first:
+            break
+        for p in range(A.shape[1]):
+            if math.isnan(y[p]):
+                continue
+            own_features(past, first, origin, h + 1, p, seasons, f)
+            for k in range(D):
+                change = inputs[now, 0, k] - inputs[origin, 0, k]
+                f[d - D + k] = change if abs(change) > ROUND_OFF * sizes[k] else 0.0
+            moments = A[h, p]
+            _cut_features(reach, moments, f)
+            change = y[p] - past[origin, 0, p]
+            cross = C[h, p]
+            for i in range(d):
+                row = moments[i, : i + 1]
+                for j in range(i + 1):
+                    row[j] = forgetting * row[j] + f[i] * f[j]
+                cross[i] = forgetting * cross[i] + f[i] * change
+                if i:
+                    moments[0, i] = forgetting * moments[0, i] + (1.0 if f[i] != 0.0 else 0.0)
+
+
+@kernel(void(i8, i8, ro(1), ro(4), ro(3), rw(2), rw(4)))
+def own_solve(start, stop, penalties, A, C, L, W):
+    """Solve for the weights `W` (penalties, H, P, d) of the outputs `start` to `stop`, counted along steps and series.
+
+    A penalty is worth so many rows of each feature; a feature that never varied has no weight. `L` (d, d) is scratch.
+    O(d^3) per output and penalty.
+    """
+    d = L.shape[0]
+    P = A.shape[1]
+    for output in range(start, stop):
+        moments = A[output // P, output % P]
+        cross = C[output // P, output % P]
+        mass = moments[0, 0]
+        if mass <= 0.0:
+            continue
+        for k in range(penalties.shape[0]):
+            w = W[k, output // P, output % P]
+            for i in range(d):
+                # The level is not held back; what follows from others, but for round-off, counts as no feature.
+                own = moments[i, i] * (1.0 + (penalties[k] if i else LEVEL_PENALTY) / mass)
+                for j in range(i):
+                    total = moments[i, j] - _dot(L[i, :j], L[j, :j])
+                    L[i, j] = total / L[j, j] if L[j, j] > 0.0 else 0.0
+                left = own - _dot(L[i, :i], L[i, :i])
+                L[i, i] = math.sqrt(left) if left > 1e-12 * own and own > 0.0 else 0.0
+                w[i] = (cross[i] - _dot(L[i, :i], w[:i])) / L[i, i] if L[i, i] > 0.0 else 0.0
+            for i in range(d - 1, -1, -1):
+                if L[i, i] > 0.0:
+                    w[i] /= L[i, i]
+                    for j in range(i):
+                        w[j] -= L[i, j] * w[i]
+                else:
+                    w[i] = 0.0
+
+
+@kernel(void(ro(3), ro(3), i8, i8, whole, f8, ro(4), ro(4), rw(1), rw(3), rw(4)))
+def own_predict(past, inputs, first, now, seasons, reach, A, W, f, location, slope):
+    """Set `location` (penalties, H, P), the forecasts at `now` if inputs stay as they are, and their `slope`.
+
+    `slope` (penalties, H, P, D) says how much a forecast moves with the change of each input. O(H P d).
+    """
+    D = inputs.shape[2]
+    d = f.shape[0]
+    for h in range(W.shape[1]):
+        for p in range(W.shape[2]):
+            own_features(past, first, now, h + 1, p, seasons, f)
+            for k in range(D):
+                f[d - D + k] = 0.0
+            _cut_features(reach, A[h, p], f)
+            for k in range(W.shape[0]):
+                w = W[k, h, p]
+                location[k, h, p] = past[now, 0, p] + _dot(w, f)
+                for j in range(D):
+                    slope[k, h, p, j] = w[d - D + j]
+
+
+@kernel(void(f8, ro(3), rw(4)))
+def blend_learn(forgetting, errors, moments):
+    """Add errors (K, H, P) to their discounted second moments (H, P, K, K); NaN is not known.  O(H P K^2)."""
+    K = errors.shape[0]
+    for h in range(errors.shape[1]):
+        for p in range(errors.shape[2]):
+            if math.isnan(errors[0, h, p]):
+                continue
+            M = moments[h, p]
+            for i in range(K):
+                for j in range(i + 1):
+                    M[i, j] = forgetting * M[i, j] + errors[i, h, p] * errors[j, h, p]
+                    M[j, i] = M[i, j]
+
+
+@kernel(void(i8, f8, ro(4), rw(1), rw(3)))
+def blend_solve(n_steps, caution, moments, pull, weights):
+    """Move the weights (H, P, K) towards the mixture of least square error; they stay positive and sum to one.
+
+    Multiplicative steps: a weight grows if its expert errs less along with the mixture than the mixture itself does.
+    `caution` times the least square of all experts is added to each one's own. `pull` (K) is scratch. O(H P K^2).
+    """
+    K = weights.shape[2]
+    for h in range(weights.shape[0]):
+        for p in range(weights.shape[1]):
+            M = moments[h, p]
+            w = weights[h, p]
+            least = M[0, 0]
+            for k in range(1, K):
+                least = min(least, M[k, k])
+            if least <= 0.0:
+                continue
+            for _ in range(n_steps):
+                whole_error = 0.0
+                for k in range(K):
+                    pull[k] = _dot(M[k], w) + caution * least * w[k]
+                    whole_error += w[k] * pull[k]
+                total = 0.0
+                for k in range(K):
+                    ratio = whole_error / max(pull[k], 1e-3 * whole_error)
+                    w[k] = max(w[k] * math.sqrt(min(max(ratio, 0.25), 4.0)), LEAST_BLEND)
+                    total += w[k]
+                for k in range(K):
+                    w[k] /= total
+
+
+@kernel(void(ro(1), ro(3), rw(3), rw(3)))
+def members_learn(forgetting, errors, squares, masses):
+    """Add errors (M, H, P) to the discounted squares behind each member's spread; NaN is not known."""
+    for m in range(errors.shape[0]):
+        for h in range(errors.shape[1]):
+            for p in range(errors.shape[2]):
+                error = errors[m, h, p]
+                if not math.isnan(error):
+                    squares[m, h, p] = forgetting[m] * squares[m, h, p] + error * error
+                    masses[m, h, p] = forgetting[m] * masses[m, h, p] + 1.0
 
 
 # --- packed and square ----------------------------------------------------------------------------

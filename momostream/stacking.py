@@ -112,7 +112,7 @@ class Stack:
 
     def predict(self) -> Array:
         """Fill in scales, tails and weights of `law` and return the stacked mean."""
-        kernels.stack_predict(SHARPNESS, _candidates(), self.mixing, self.tails, self.outputs, self.law, self.mean)
+        kernels.stack_predict(SHARPNESS, tail_candidates(), self.mixing, self.tails, self.outputs, self.law, self.mean)
         return self.mean
 
     def learn(self, y: Array) -> None:
@@ -126,7 +126,7 @@ class Stack:
     def _learn(self, Y: Array, laws: Array) -> None:
         # One call also for one row: it costs less than several smaller ones.
         kernels.stack_learn_rows(
-            SHARPNESS, self._rates, self.n_rows, self._every, Y, _candidates(), _cdf_tables(), _SPEEDS,
+            SHARPNESS, self._rates, self.n_rows, self._every, Y, tail_candidates(), cdf_tables(), _SPEEDS,
             COPULA_DISCOUNT, _COPULA_TAILS, self._norms, _quantile_tables(), PRIOR_ROWS * Y.shape[1],
             CORRELATION_FLOOR, self.mixing, self.tails, self.outputs, laws, self.mean, self._likelihood, self._scores,
             self._R, self._factors, self._log_dets, self.moments, self.pairs, self.fit, self._work,
@@ -139,7 +139,7 @@ class Stack:
     def predict_rows(self, laws: Array) -> Array:
         """Fill in ``laws`` ``(n, 5, n_experts, n_targets)`` as `predict` does for one row; returns the means."""
         means = np.empty((len(laws), laws.shape[3]))
-        kernels.stack_predict_rows(SHARPNESS, _candidates(), self.mixing, self.tails, self.outputs, laws, means)
+        kernels.stack_predict_rows(SHARPNESS, tail_candidates(), self.mixing, self.tails, self.outputs, laws, means)
         return means
 
     @property
@@ -208,13 +208,14 @@ _SPEEDS, _COPULA_TAILS = np.array(SPEEDS), np.array(COPULA_TAILS)
 
 
 @cache
-def _candidates() -> Array:
+def tail_candidates() -> Array:
+    """Degrees of freedom of the tails and their log norms."""
     dofs = np.array(TAILS)
     return np.vstack([dofs, t_log_norm(dofs)])
 
 
 @cache
-def _cdf_tables() -> Array:
+def cdf_tables() -> Array:
     """Distribution functions of the tails over asinh(z)."""
     n = int(2 * kernels.CDF_REACH * kernels.CDF_PER_UNIT) + 1
     z = np.sinh(np.linspace(-kernels.CDF_REACH, kernels.CDF_REACH, n))

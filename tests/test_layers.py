@@ -19,18 +19,18 @@ PACKAGE = ROOT / "momostream"
 
 # A module imports modules of strictly lower rank only.
 LAYERS = [
-    {"kernels", "student", "warping", "presets", "nodes", "datasets", "rows", "vocabulary", "container"},
-    {"marginals", "dense", "covariance", "statistics", "autoregression", "stacking"},
-    {"laws", "regions", "bounded"},
+    {"kernels", "student", "warping", "presets", "nodes", "datasets", "rows", "vocabulary", "container", "past", "seasons"},
+    {"marginals", "dense", "covariance", "statistics", "autoregression", "stacking", "regressions", "calendars"},
+    {"laws", "regions", "bounded", "blending", "conformal"},
     {"distribution", "linear", "structure", "tuning", "weights", "leaves"},
     {"inference", "trees"},
-    {"experts"},
-    {"model", "stream"},
-    {"prediction"},
+    {"experts", "circuits"},
+    {"model", "stream", "horizons"},
+    {"prediction", "forecast"},
     {"online", "sklearn", "forecasting", "metrics"},
     {"persistence"},
     {"drawing", "plotting"},
-    {"backtest", "report"},
+    {"backtesting", "report"},
     {"cli"},
 ]
 RANKS = {module: rank for rank, modules in enumerate(LAYERS) for module in modules}

@@ -1,0 +1,321 @@
+"""Forecasts: momostream beside online rivals and statsforecast, many steps ahead, row by row.
+
+    python -m benchmarks.forecast [feed ...] [--horizons 6 ...] [--models momostream ridge ...] [--rows N] [--cap 300]
+                                  [--quick]
+
+Feeds, series, horizons and rows are those of `benchmarks.data.FORECASTS` (the data are found through
+``MOMOSTREAM_DATA``). Row t is learnt, then the rows t + 1 to t + H are forecast. Origins from row 600 on are scored, as
+long as all that they forecast is in the series. Every run has a process of its own with one BLAS thread, and ends when
+its calls have used ``--cap`` CPU seconds. Results are appended to ``results/forecast.jsonl``; ``results/forecast.md``
+is written from the newest result of each kind.
+
+The models of statsforecast are scored from forecasts that `benchmarks.forecast_peers` has made before, and left out
+where it has made none. ``--quick`` is a small run that keeps nothing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+import time
+from collections.abc import Iterable, Iterator
+from datetime import datetime
+from importlib.metadata import version
+from typing import Any, Protocol
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from benchmarks.data import FORECASTS, series
+from benchmarks.forecast_peers import PEERS, kept
+from benchmarks.forecast_report import MODELS, report
+from benchmarks.forecast_rivals import RIVALS, Replayed, Size, WithResiduals
+from benchmarks.forecast_scores import STRIDE, UNSCORED, Law, Record
+from benchmarks.harness import (
+    PACKAGES,
+    RESULTS,
+    in_own_process,
+    keep_result,
+    kept_results,
+    options_unless_task,
+    revision,
+    write_results,
+)
+from benchmarks.stream_report import Result
+
+Array = NDArray[np.float64]
+
+# Laws that wait to be scored.
+BATCH = 200
+KEPT = RESULTS / "forecast.jsonl"
+QUICK = {"feeds": ["windturbine", "etth1"], "horizons": [6, 10], "models": ["momostream", "last_value", "ridge"]}
+
+
+# ---------------------------------------------------------------------- models behind one face
+
+
+class Model(Protocol):
+    """What a run needs; only ``learn`` and ``forecast`` are timed."""
+
+    def rows(self, Y: Array) -> Iterable[Any]:
+        """Rows as the model takes them; a missing value is NaN in ``Y``."""
+
+    def learn(self, y: Any) -> None:
+        """Take in the next row."""
+
+    def forecast(self) -> Any:
+        """The model's answer for the H rows to come."""
+
+    def law(self, answer: Any) -> Law | None:
+        """The answer as laws, None if the model makes no forecast here."""
+
+
+class Momostream:
+    """momostream's forecaster with its defaults; a missing value is an absent key."""
+
+    def __init__(self, names: list[str], horizon: int, seed: int) -> None:
+        from momostream import MOMoGPForecaster
+
+        self.model = MOMoGPForecaster(horizon=horizon, seed=seed)
+        self.names, self.horizon = names, horizon
+
+    def rows(self, Y: Array) -> Iterator[dict[str, float]]:
+        """Dicts."""
+        for y in Y.tolist():
+            yield {name: value for name, value in zip(self.names, y, strict=True) if value == value}
+
+    def learn(self, y: dict[str, float]) -> None:
+        """Learn the row."""
+        self.model.learn_one(y)
+
+    def forecast(self) -> Any:
+        """The law as momostream gives it."""
+        return self.model.forecast(self.horizon, with_dist=True)
+
+    def law(self, answer: Any) -> Law | None:
+        """None before all series have been seen."""
+        return ByName(answer, self.names) if answer and len(answer.mean.columns) == len(self.names) else None
+
+
+class ByName:
+    """A forecast whose steps and series have names, as arrays."""
+
+    def __init__(self, forecast: Any, names: list[str]) -> None:
+        self._forecast, self._names = forecast, names
+
+    def _frame(self, y: Array) -> pd.DataFrame:
+        return pd.DataFrame(y, index=self._forecast.mean.index, columns=self._names)
+
+    def _array(self, frame: pd.DataFrame) -> Array:
+        return frame[self._names].to_numpy(dtype=float)
+
+    @property
+    def mean(self) -> Array:
+        """Mean of each value."""
+        return self._array(self._forecast.mean)
+
+    def log_pdf(self, y: Array) -> Array:
+        """Log density of each value."""
+        return self._array(self._forecast.log_pdf_each(self._frame(y)))
+
+    def cdf(self, y: Array) -> Array:
+        """Distribution function of each value."""
+        return self._array(self._forecast.cdf(self._frame(y)))
+
+    def crps(self, y: Array) -> Array:
+        """Ranked score of each value."""
+        return self._array(self._forecast.crps(self._frame(y)))
+
+
+def there(feed: str, model: str) -> str | None:
+    """Why a model cannot be run on a feed, None if it can."""
+    if model == "momostream":
+        import momostream
+
+        return None if hasattr(momostream, "MOMoGPForecaster") else "there is no momostream.MOMoGPForecaster yet"
+    if model == "seasonal_last" and FORECASTS[feed].season is None:
+        return "no season"
+    if model in PEERS and kept(feed, model) is None:
+        return "no forecasts: run benchmarks.forecast_peers"
+    return None
+
+
+# ---------------------------------------------------------------------- one run, in a process of its own
+
+
+def measure(task: Result) -> Result:
+    """Run one model over one feed."""
+    names, Y = series(task["feed"], task["rows"])
+    if task["model"] == "momostream":
+        record, done = run(Momostream(names, task["horizon"], task["seed"]), Y, task["horizon"], cap=task["cap"])
+        return {**task, **figures(record, done, 1)}
+    size = Size(task["horizon"], len(names), FORECASTS[task["feed"]].season)
+    if task["model"] in PEERS:
+        return {**task, **measure_peer(task, Y, size)}
+    rival = WithResiduals(RIVALS[task["model"]](size), size)
+    record, done = run(rival, Y, task["horizon"], cap=task["cap"])
+    return {**task, **figures(record, done, 1), "replaced": rival.replaced}
+
+
+def measure_peer(task: Result, Y: Array, size: Size) -> Result:
+    """Score what `benchmarks.forecast_peers` has made; the CPU time is that of making it, up to the longest horizon."""
+    made = kept(task["feed"], task["model"])
+    assert made is not None, "the forecasts were there when the run was planned"
+    reached = min(int(made.origins[-1]) + STRIDE, len(Y))
+    rival = WithResiduals(Replayed(made, size), size)
+    record, _ = run(rival, Y[:reached], size.horizon, stride=STRIDE)
+    found = figures(record, reached, STRIDE)
+    found["capped"] = reached < len(Y)
+    return {
+        **found,
+        "done": reached,
+        "replaced": rival.replaced,
+        "us": {"mean": made.cpu_seconds / len(made.mean) * 1e6},
+    }
+
+
+def figures(record: Record, done: int, stride: int) -> Result:
+    """Scores at the origins with forecasts and at every `STRIDE`-th, and cost."""
+    answer: Result = {"done": done, "capped": done < len(record.Y)}
+    if done <= UNSCORED:
+        return answer
+    answer["every_fifth"] = record.accuracy(record.origins(done, STRIDE))
+    if stride == 1:
+        answer["scores"] = record.accuracy(record.origins(done, 1))
+    return {**answer, "us": record.cost(done)}
+
+
+def run(model: Model, Y: Array, horizon: int, cap: float = np.inf, stride: int = 1) -> tuple[Record, int]:
+    """Learn each row, then forecast, until the calls have used ``cap`` CPU seconds.
+
+    Parameters
+    ----------
+    stride
+        Every so many origins are scored.
+
+    Returns
+    -------
+    record
+        Scores of each origin and CPU times of each row.
+    done
+        How many rows were done.
+    """
+    record, left, clock = Record(Y, horizon), cap * 1e9, time.thread_time_ns
+    scored = set(record.origins(len(Y), stride).tolist())
+    waiting: list[tuple[int, Law]] = []
+    for row, y in enumerate(model.rows(Y)):
+        start = clock()
+        model.learn(y)
+        answer = model.forecast()
+        record.ns[row] = clock() - start
+        if row in scored:
+            law = model.law(answer)
+            if law is None:
+                raise RuntimeError(f"row {row}: no forecast")
+            waiting.append((row, law))
+            if len(waiting) == 1:
+                record.score(row, law)
+            elif len(waiting) == BATCH:
+                _score(record, waiting)
+        left -= record.ns[row]
+        if left < 0.0:
+            _score(record, waiting)
+            return record, row + 1
+    _score(record, waiting)
+    return record, len(Y)
+
+
+def _score(record: Record, waiting: list[tuple[int, Law]]) -> None:
+    """Score the laws that wait, and forget them.
+
+    In batches, so that scoring does not drive the model out of the processor's caches row by row. That is honest only
+    if a law does not change when rows are learnt, which the first shows: it was scored when it was made.
+    """
+    if waiting:
+        first = waiting[0][0]
+        before = record.nlpd[first].copy()
+        for origin, law in waiting:
+            record.score(origin, law)
+        if not np.array_equal(before, record.nlpd[first], equal_nan=True):
+            raise RuntimeError(f"row {first}: the forecast changed when rows were learnt")
+        waiting.clear()
+
+
+# ---------------------------------------------------------------------- which runs
+
+
+def tasks(options: argparse.Namespace) -> list[Result]:
+    """All runs of an invocation, feed by feed."""
+    listed = []
+    for feed in options.feeds or FORECASTS:
+        plan = FORECASTS[feed]
+        for model in options.models:
+            reason = there(feed, model)
+            if reason is not None:
+                print(f"{feed}, {model}: left out, {reason}", file=sys.stderr)
+                continue
+            listed += [
+                {
+                    "feed": feed,
+                    "horizon": horizon,
+                    "model": model,
+                    "rows": min(options.rows or plan.rows, plan.rows),
+                    "seed": 0,
+                    "cap": options.cap,
+                }
+                for horizon in plan.horizons
+                if not options.horizons or horizon in options.horizons
+            ]
+    return listed
+
+
+def perform(task: Result) -> Result:
+    """Run a task in a process of its own; a run that fails is a result too."""
+    try:
+        return in_own_process("benchmarks.forecast", task)
+    except subprocess.CalledProcessError:
+        return {**task, "failed": True}
+
+
+def main() -> None:
+    """Run what is asked for and print the tables."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("feeds", nargs="*", help="by default all")
+    parser.add_argument("--horizons", nargs="+", type=int, help="only these; by default all of each feed")
+    parser.add_argument("--models", nargs="+", choices=MODELS, default=list(MODELS))
+    parser.add_argument("--rows", type=int, help="at most so many rows; by default as many as each feed has")
+    parser.add_argument("--cap", type=float, default=300.0, help="CPU seconds of a run")
+    parser.add_argument("--quick", action="store_true", help="two feeds, 900 rows, three models; nothing is kept")
+    options = options_unless_task(parser, measure)
+    if options.quick:
+        parser.set_defaults(**QUICK, rows=900)
+        options = parser.parse_args()
+    unknown = set(options.feeds) - set(FORECASTS)
+    if unknown:
+        parser.error(f"no such feed: {', '.join(sorted(unknown))}; there are {', '.join(FORECASTS)}")
+    about = {
+        "date": datetime.now().isoformat(timespec="seconds"),
+        "revision": revision(),
+        "versions": {name: version(name) for name in PACKAGES},
+    }
+    wanted = tasks(options)
+    results = []
+    for number, task in enumerate(wanted, 1):
+        words = f"{number}/{len(wanted)}: {task['feed']}, H = {task['horizon']}, {task['model']}"
+        print(words, file=sys.stderr, flush=True)
+        results.append({**perform(task), **about})
+        if not options.quick:
+            keep_result(KEPT, results[-1])
+    text = report(results if options.quick else kept_results(KEPT))
+    print(text)
+    if not options.quick:
+        write_results("forecast", text)
+    failed = [f"{result['model']} on {result['feed']}" for result in results if "failed" in result]
+    if failed:
+        raise SystemExit("failed: " + ", ".join(failed))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,379 @@
+"""The model behind the forecaster: experts for all steps ahead, one blend, one law.
+
+Arrays in column order; names, times and frames belong to the facade. NaN is a missing value. At every row the model
+makes a forecast of all steps, keeps it, and learns from it when the values come: whatever the user asks for, the laws
+have been tested on the feed itself.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from momostream.blending import Blend, Outlook, Ties
+from momostream.circuits import Circuits, StreamSettings
+from momostream.past import Past
+from momostream.regressions import OwnLags, WideLags
+from momostream.seasons import find_season
+
+__all__ = ["HorizonModel", "HorizonSettings", "Joint"]
+
+Array = NDArray[np.float64]
+log = logging.getLogger("momostream")
+
+LINEAR = ("last value", "season", "own lags", "wide lags")
+RESIDUAL = "residual "
+# Features of the wide regression, at most, and changes of each series.
+MOST_FEATURES, MOST_LAGS = 180, 9
+# A wider regression is left out: it would need more rows than feeds have.
+TOO_WIDE = 400
+# Rows looked at for a season, and how often: whenever their number has doubled.
+SEASON_ROWS, FIRST_LOOK = 1024, 64
+
+
+class Joint(NamedTuple):
+    """The law of all steps and series.
+
+    Attributes
+    ----------
+    law
+        Location, spread, scale, degrees of freedom and weight, shape ``(5, n_members, horizon, n_series)``.
+    between_steps, between_series
+        Correlation matrices; that of two values is the product of their entries.
+    """
+
+    law: Array
+    between_steps: Array
+    between_series: Array
+
+
+@dataclass(frozen=True)
+class HorizonSettings:
+    """Parameters of the model; `momostream.MOMoGPForecaster` documents them."""
+
+    horizon: int = 24
+    experts: tuple[str, ...] = (*LINEAR, "matern32", "clock matern32", "residual matern32")
+    lags: int | None = None
+    seasons: tuple[int, ...] | None = None
+    max_points: int = 192
+    window: int | None = None
+    memory_budget: int | None = None
+    seed: int | None = None
+
+    def __post_init__(self) -> None:
+        """Check every parameter."""
+        for name in ("horizon", "lags"):
+            value = getattr(self, name)
+            if value is None and name == "lags":
+                continue
+            if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
+                raise ValueError(f"{name}={value!r} is not accepted: use a whole number of at least 1")
+        seasons = self.seasons
+        if seasons is not None and (
+            not isinstance(seasons, tuple)
+            or any(isinstance(s, bool) or not isinstance(s, int | np.integer) or s < 2 for s in seasons)
+        ):
+            raise ValueError(
+                f"seasons={seasons!r} is not accepted: use a tuple of whole numbers of at least 2, or None"
+            )
+        known = isinstance(self.experts, tuple) and all(isinstance(name, str) for name in self.experts)
+        if not known or not self.experts or len(set(self.experts)) < len(self.experts):
+            raise ValueError(f"experts={self.experts!r} is not accepted: use a tuple of different names")
+        # Checks the names of the circuits and the rest.
+        for part in ("plain", "residual"):
+            _ = getattr(self, part)
+
+    def _circuits(self, kernels: list[str]) -> StreamSettings | None:
+        if not kernels:
+            return None
+        return StreamSettings(
+            experts=tuple(kernels), weights="uniform", max_points=self.max_points, window=self.window,
+            memory_budget=self.memory_budget, seed=self.seed,
+        )  # fmt: skip
+
+    @cached_property
+    def plain(self) -> StreamSettings | None:
+        """Circuits on changes."""
+        return self._circuits([name for name in self.experts if name not in LINEAR and not name.startswith(RESIDUAL)])
+
+    @cached_property
+    def residual(self) -> StreamSettings | None:
+        """Circuits on what the wide regression leaves."""
+        return self._circuits([name.removeprefix(RESIDUAL) for name in self.experts if name.startswith(RESIDUAL)])
+
+
+class HorizonModel:
+    """Forecasts of ``horizon`` steps of several series, learnt row by row.
+
+    Parameters
+    ----------
+    settings
+        Parameters.
+    n_series, n_inputs
+        Columns.
+
+    Attributes
+    ----------
+    members
+        Names of the experts as the blend counts them.
+    n_rows
+        Rows learnt so far.
+    """
+
+    def __init__(self, settings: HorizonSettings, n_series: int, n_inputs: int) -> None:
+        self.settings, self.n_series, self.n_inputs = settings, n_series, n_inputs
+        H, P, names = settings.horizon, n_series, settings.experts
+        self.n_lags = settings.lags or int(np.clip(MOST_FEATURES // max(P, 1) - 1, 1, MOST_LAGS))
+        # Where the feed is known to have a season: values of the last one, at the same phase and that of the last step.
+        n_seasonal = 2 * P if settings.seasons else 0
+        width = 1 + P + n_inputs + n_seasonal + self.n_lags * P
+        is_wide = "wide lags" in names and width <= TOO_WIDE
+        self.own = OwnLags(H, P, n_inputs) if "own lags" in names else None
+        self.wide = WideLags(width, H * P) if is_wide else None
+        self.circuit_width = 2 * P + n_inputs + n_seasonal
+        self.plain = None if settings.plain is None else Circuits(settings.plain, self.circuit_width, H * P)
+        residual = settings.residual if is_wide else None
+        self.residual = None if residual is None else Circuits(residual, self.circuit_width, H * P)
+        members = ["last value", "season"]
+        members += ["own lags, light", "own lags, heavy"] if self.own else []
+        members += ["wide lags, light", "wide lags, heavy"] if is_wide else []
+        members += settings.plain.experts if settings.plain else ()
+        members += [RESIDUAL + name for name in residual.experts] if residual else []
+        self.members = tuple(members)
+        self.blend = Blend(len(members), H, P)
+        self.outlook, self.ties = Outlook(H, P), Ties(H, P)
+        self.seasons: tuple[int, ...] = ()
+        self.past = Past(P, n_inputs, self._capacity(settings.seasons))
+        self._look, self._seen = FIRST_LOOK, self.seasons
+        if settings.seasons:
+            self._set_seasons(settings.seasons)
+        self._scratch()
+
+    def _capacity(self, seasons: tuple[int, ...] | None) -> int:
+        """Rows that features and targets may look back."""
+        H = self.settings.horizon
+        longest = SEASON_ROWS if seasons is None else max((s * -(-H // s) for s in seasons), default=0)
+        return H + max(longest, 64) + H
+
+    def _scratch(self) -> None:
+        """Forecasts as they were made, by number of their row."""
+        H, P, D, K = self.settings.horizon, self.n_series, self.n_inputs, len(self.members)
+        M = self.outlook.mixing.shape[1]
+        self._located = np.zeros((H, H, K, P))
+        self._sloped = np.zeros((H, H, 2, P, D))
+        self._blend_slope = np.zeros((H, H, P, D))
+        self._laws = np.zeros((H, H, 5, M, P))
+        self._scores = np.full((H, H, P), np.nan)
+        self._points = np.zeros((H, 1 + self.circuit_width))
+        self._features = np.zeros((H, self.wide.width if self.wide is not None else 0))
+        self._steps = np.arange(1, H + 1)
+
+    @property
+    def n_rows(self) -> int:
+        """Rows learnt so far."""
+        return self.past.n_rows
+
+    # ------------------------------------------------------------------ learning
+
+    def learn(self, y: Array, x: Array) -> None:
+        """Learn the next row: values of the series and of the inputs; NaN is missing."""
+        H, now = self.settings.horizon, self.past.n_rows
+        self.past.append(y, x)
+        if now:
+            self._learn_forecasts(y, now)
+        if now >= H:
+            self._learn_origin(now - H)
+        if self.own is not None:
+            self.own.learn(self.past)
+            self.own.work()
+        if self.settings.seasons is None and self.past.n_rows == self._look:
+            self._look_for_season()
+        self._forecast(now)
+
+    def _learn_forecasts(self, y: Array, now: int) -> None:
+        """Compare the value with all forecasts of it, those made one row ago first."""
+        H, past, own = self.settings.horizon, self.past, self.own
+        n = min(H, now)
+        steps = self._steps[:n]
+        slots, h = (now - steps) % H, steps - 1
+        located, laws = np.full((H, len(self.members), self.n_series), np.nan), np.zeros(self._laws.shape[1:])
+        located[:n], laws[:n] = self._located[slots, h], self._laws[slots, h]
+        if self.n_inputs:
+            # What was not known of the inputs when the forecast was made.
+            change = past.inputs[past.last, 0] - past.inputs[past.last - steps, 0]
+            if own is not None:
+                located[:n, 2:4] += np.einsum("hkpd,hd->hkp", self._sloped[slots, h], change)
+            moved = np.einsum("hpd,hd->hp", self._blend_slope[slots, h], change)
+            laws[:n, 0] += np.where(self.outlook.stands_still[:, None], 0.0, moved[:, None])
+        # Steps beyond those that have been forecast are as good as missing.
+        values = np.full((H, self.n_series), np.nan)
+        values[:n] = y
+        self.blend.learn(np.ascontiguousarray(np.moveaxis(values[:, None] - located, 1, 0)))
+        law = np.ascontiguousarray(laws.transpose(1, 2, 0, 3)).reshape(*laws.shape[1:3], -1)
+        self._scores[slots, h] = self.outlook.learn(values, law)[:n]
+        if now >= H:
+            self.ties.learn(self._scores[now % H])
+
+    def _learn_origin(self, origin: int) -> None:
+        """Learn a row whose last target has just come, in the experts that take all steps together."""
+        slot = origin % self.settings.horizon
+        changes = self.past.targets(self.settings.horizon)
+        if np.isnan(changes).all():
+            return
+        if self.wide is not None:
+            self.wide.learn(self._features[slot], changes.ravel())
+            self.wide.work()
+        point = self._points[slot]
+        if self.settings.seasons and origin < self.settings.seasons[0]:
+            # Circuits take the first rows as the measure of what they see, and these have no season behind them.
+            return
+        if self.plain is not None:
+            self._predict(self.plain, point)
+            self.plain.learn_trees(point, changes.ravel())
+        if self.residual is not None:
+            base = self._located[slot, :, self.members.index("wide lags, heavy")] - self._located[slot, :, 0]
+            self._predict(self.residual, point)
+            self.residual.learn_trees(point, (changes - base).ravel())
+
+    def _look_for_season(self) -> None:
+        past = self.past
+        self._look *= 2
+        season = find_season(past.series[max(past.last + 1 - SEASON_ROWS, past.first) : past.last + 1, 0])
+        seasons = () if season is None else (season, 2 * season)
+        # Twice the same answer: one look may see what is not there.
+        if seasons == self._seen and seasons != self.seasons:
+            log.info("row %d: season of %s rows", past.n_rows, season)
+            self._set_seasons(seasons)
+        self._seen = seasons
+
+    def _set_seasons(self, seasons: tuple[int, ...]) -> None:
+        self.seasons = seasons
+        if self.own is not None:
+            self.own.set_seasons(seasons)
+
+    # ------------------------------------------------------------------ forecasting
+
+    def _forecast(self, now: int) -> None:
+        """Make the forecast of the newest row and keep it until all its values are there."""
+        H, P, past = self.settings.horizon, self.n_series, self.past
+        slot = now % H
+        self._look_around(slot)
+        located, slopes = self._locate(slot)
+        self._located[slot] = np.moveaxis(located, 0, 1)
+        blend_slope = np.zeros((H, P, self.n_inputs))
+        if self.own is not None and self.n_inputs:
+            self._sloped[slot] = np.moveaxis(slopes, 0, 1)
+            blend_slope = np.einsum("khpd,hpk->hpd", slopes, self.blend.weights[:, :, 2:4])
+        self._blend_slope[slot] = blend_slope
+        law = self.outlook.law(self.blend.mean(located), past.values, past.n_missing)
+        self._laws[slot] = law.reshape(*law.shape[:2], H, P).transpose(2, 0, 1, 3)
+
+    def _look_around(self, slot: int) -> None:
+        """Features of the newest row, for the wide regression and for the circuits."""
+        past, H = self.past, self.settings.horizon
+        values, inputs = past.values, past.inputs[past.last]
+        seasonal = np.empty(0)
+        if self.settings.seasons:
+            season = self.seasons[0]
+            back = np.array([season, season - (H - 1) % season - 1])
+            seasonal = (past.earlier(back) - values).ravel()
+        changes = past.changes(self.n_lags)
+        self._points[slot] = np.concatenate([[past.n_rows - 1.0], values, inputs[0], seasonal, changes[0]])
+        if self.wide is not None:
+            levels = values - past.series[past.last, 1]
+            f = np.concatenate([[1.0], levels, inputs[0] - inputs[1], seasonal, changes.ravel()])
+            self._features[slot] = self.wide.cut(f)
+
+    def _locate(self, slot: int) -> tuple[Array, Array]:
+        """Forecasts of all experts ``(n_experts, horizon, n_series)``, and slopes of the regressions on own lags."""
+        H, P, past = self.settings.horizon, self.n_series, self.past
+        located = np.empty((len(self.members), H, P))
+        located[0] = past.values
+        located[1] = self._seasonal()
+        slopes = np.zeros((2, H, P, self.n_inputs))
+        at = 2
+        if self.own is not None:
+            self.own.predict(past, located[2:4], slopes)
+            at = 4
+        changes = None
+        if self.wide is not None:
+            changes = self.wide.predict(self._features[slot]).reshape(-1, H, P)
+            located[at : at + 2] = past.values + changes
+            at += 2
+        point = self._points[slot]
+        for circuits, base in ((self.plain, None), (self.residual, changes)):
+            if circuits is not None:
+                n = len(circuits.trees)
+                found = self._predict(circuits, point)
+                located[at : at + n] = past.values + found + (0.0 if base is None else base[1])
+                at += n
+        return located, slopes
+
+    def _predict(self, circuits: Circuits, point: Array) -> Array:
+        """Changes that circuits expect, ``(n_trees, horizon, n_series)``; none where they know nothing."""
+        n, H, P = len(circuits.trees), self.settings.horizon, self.n_series
+        location, spread = np.empty((2, n, H * P))
+        circuits.predict_trees(point, location, spread)
+        return np.where(np.isfinite(spread), location, 0.0).reshape(n, H, P)
+
+    def _seasonal(self) -> Array:
+        """The values of the same phase of the last season; the last values where there is none."""
+        if not self.seasons:
+            return np.broadcast_to(self.past.values, (self.settings.horizon, self.n_series))
+        season = self.seasons[0]
+        return self.past.earlier(season * -(-self._steps // season) - self._steps)
+
+    def joint(self, X: Array | None = None) -> Joint:
+        """The law of the next steps, given the inputs ``(horizon, n_inputs)`` of these; by default they stay."""
+        slot = (self.past.n_rows - 1) % self.settings.horizon
+        law = self._laws[slot].transpose(1, 2, 0, 3).copy()
+        if X is not None and self.n_inputs:
+            change = np.where(np.isnan(X), 0.0, X - self.past.inputs[self.past.last, 0])
+            moved = np.einsum("hpd,hd->hp", self._blend_slope[slot], change)
+            law[0] += np.where(self.outlook.stands_still[:, None, None], 0.0, moved)
+        return Joint(law, self.ties.between_steps, self.ties.between_series)
+
+    @property
+    def weights(self) -> Array:
+        """Weight of each expert in the blend, shape ``(n_experts, horizon, n_series)``."""
+        return np.moveaxis(self.blend.weights, 2, 0).copy()
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes held."""
+        parts: list[Any] = [self.past, self.wide, self.own, self.plain, self.residual]
+        total = sum(part.nbytes for part in parts if part is not None)
+        return total + self._located.nbytes + self._laws.nbytes + self._sloped.nbytes + self.blend.moments.nbytes
+
+    # ------------------------------------------------------------------ as plain data
+
+    _RINGS = ("_located", "_sloped", "_blend_slope", "_laws", "_scores", "_points", "_features")
+    _PARTS = ("past", "own", "wide", "plain", "residual", "blend", "outlook", "ties")
+
+    def state(self) -> dict[str, Any]:
+        """Everything that cannot be made again, as plain data."""
+        parts = {name: getattr(self, name) for name in self._PARTS}
+        return {
+            "n_series": self.n_series, "n_inputs": self.n_inputs, "look": self._look, "seasons": list(self.seasons),
+            "seen": list(self._seen),
+            **{name: None if part is None else part.state() for name, part in parts.items()},
+            **{name.strip("_"): getattr(self, name).copy() for name in self._RINGS},
+        }  # fmt: skip
+
+    @classmethod
+    def from_state(cls, settings: HorizonSettings, state: dict[str, Any]) -> HorizonModel:
+        """The model that `state` was taken from; goes on as it would have."""
+        model = cls(settings, state["n_series"], state["n_inputs"])
+        model._look, model.seasons = state["look"], tuple(state["seasons"])
+        model._seen = tuple(state["seen"])
+        for name in cls._PARTS:
+            if state[name] is not None:
+                getattr(model, name).restore(state[name])
+        for name in cls._RINGS:
+            setattr(model, name, state[name.strip("_")].copy())
+        return model

@@ -1,0 +1,60 @@
+"""Whether a feed repeats itself, and after how many rows."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["find_season"]
+
+Array = NDArray[np.float64]
+
+# Rows of a season, at least; whole seasons that must have been seen; correlation with the season before.
+SHORTEST, N_SEEN, LEAST_CORRELATION = 3, 4, 0.2
+# A season stands out from the lags beside it by so much.
+PROMINENCE = 0.1
+
+
+def find_season(Y: Array) -> int | None:
+    """Length of the season in rows that most of the variation has, None if there is no clear one.
+
+    The first peak of the autocorrelation of changes, averaged over series, that comes close to the highest one.
+
+    Parameters
+    ----------
+    Y
+        Values without gaps, shape ``(n_rows, n_series)``.
+
+    Examples
+    --------
+    >>> t = np.arange(200.0)
+    >>> find_season(np.sin(2 * np.pi * t / 24)[:, None] + 0.1 * np.cos(t)[:, None])
+    24
+    >>> find_season(np.random.default_rng(0).normal(size=(200, 3)).cumsum(axis=0)) is None
+    True
+    """
+    changes = np.diff(Y, axis=0)
+    n = len(changes)
+    longest = n // N_SEEN
+    if longest < SHORTEST + 1:
+        return None
+    changes = changes - changes.mean(axis=0)
+    deviation = changes.std(axis=0)
+    changes = changes[:, deviation > 0.0] / deviation[deviation > 0.0]
+    # One jump is not a season.
+    changes = np.clip(changes, -4.0, 4.0)
+    spectrum = np.abs(np.fft.rfft(changes, 2 * n, axis=0)) ** 2
+    shared = np.fft.irfft(spectrum, axis=0)[: longest + 2] / np.arange(n, n - longest - 2, -1)[:, None]
+    if not shared.shape[1]:
+        return None
+    correlation = (shared / shared[0]).mean(axis=1)
+    lags = np.arange(SHORTEST, longest + 1)
+    at = correlation[lags]
+    is_peak = (at > correlation[lags - 1]) & (at >= correlation[lags + 1]) & (at > LEAST_CORRELATION)
+    # Slow waves have a hump around every lag: a season has a valley between itself and now.
+    valley = np.minimum.accumulate(correlation)[lags]
+    is_peak &= at - valley > PROMINENCE
+    if not is_peak.any():
+        return None
+    highest = at[is_peak].max()
+    return int(lags[is_peak & (at > 0.75 * highest)][0])

@@ -766,13 +766,13 @@ def learn_leaf_rows(
 
 
 @kernel(void(i8, f8, ro(2), ro(2), ro(2), ro(2), rw(2), rw(2), rw(2), rw(1), rw(2), rw(2)))
-def append_block(n, discount, V, C, R, T, outputs, S, Z, L, location, spread):
+def append_block(n, discount, V, C, solved, T, outputs, S, Z, L, location, spread):
     """Append a block of rows to a leaf at once, and say what each was predicted given those before it.  O(b (n + b)).
 
-    `V` (b, n) are the new rows of the factor left of their own block and `C` (b, b) that block's lower factor; `R`
-    (b, P) are the standardised targets minus their means given the first `n` rows, `T` (b, D) the scaled points.
+    `V` (b, n) are the new rows of the factor left of their own block and `C` (b, b) that block's lower factor;
+    `solved` (b, P) are the rows of `Z`, `T` (b, D) the scaled points.
     """
-    P = R.shape[1]
+    P = solved.shape[1]
     for i in range(V.shape[0]):
         start = (n + i) * (n + i + 1) // 2
         row = L[start : start + n]
@@ -786,10 +786,7 @@ def append_block(n, discount, V, C, R, T, outputs, S, Z, L, location, spread):
             S[n + i, k] = T[i, k]
         pivot = C[i, i]
         for p in range(P):
-            z = R[i, p]
-            for j in range(i):
-                z -= C[i, j] * Z[n + j, p]
-            z /= pivot
+            z = solved[i, p]
             Z[n + i, p] = z
             # `location` comes in as the targets.
             location[i, p] -= outputs[1, p] * z * pivot

@@ -151,16 +151,30 @@ class Leaf:
             self._open_gaps()
             self.gaps[:n] = missing
         self._reset_squares()
+        try:
+            self._absorb_all(X, Y)
+        except np.linalg.LinAlgError:
+            if not self.blocks:
+                raise
+            # Round-off of a large linear term can exceed the noise. One by one, no variance falls below it.
+            self.blocks = []
+            self.build()
+
+    def _absorb_all(self, X: Array, Y: Array) -> None:
+        """Learn the rows; those that came in blocks in the same blocks, as their last bits would differ otherwise."""
         at = 0
-        # Rows that came in blocks are learnt so again: one by one their last bits would differ.
         for start, stop in self.blocks:
             self._absorb(at, start, X, Y)
             self._append_block(start, X[start:stop], Y[start:stop])
             at = stop
-        self._absorb(at, n, X, Y)
+        self._absorb(at, len(X), X, Y)
 
     def _take_units(self, X: Array, Y: Array) -> None:
-        """Offset and scale of the outputs, centre of the inputs and, before any tuning, lengthscales from the rows."""
+        """Offset and scale of the outputs, centre of the inputs and, before any tuning, lengthscales from the rows.
+
+        The factor starts afresh, so its rows may as well be one block, at the speed of matrix products.
+        """
+        self.blocks = [(0, len(X))] if len(X) >= LARGE and not np.isnan(Y).any() else []
         if len(X):
             if self.is_untuned:
                 self.theta = self.covariance.prior(input_spread(X)).centre
@@ -269,16 +283,17 @@ class Leaf:
         T, V, _ = self._project(n, X)
         C = np.empty((more, more))
         kernels.gram(self.covariance.code, self.linear, self.noise, T, C)
-        C -= V.T @ V
-        # Round-off must not take a row's variance below its noise.
-        C[np.diag_indices(more)] = np.maximum(C.diagonal(), self.noise)
-        lower = np.linalg.cholesky(C)
-        R = (Y - self.outputs[0]) / self.outputs[1] - V.T @ self.Z[:n]
+        R = (Y - self.outputs[0]) / self.outputs[1]
+        if n:
+            C -= V.T @ V
+            R -= V.T @ self.Z[:n]
+            # Round-off must not take a row's variance below its noise.
+            C[np.diag_indices(more)] = np.maximum(C.diagonal(), self.noise)
+        dense.factorise_and_solve(C, R)
         location, spread = np.array(Y, order="C"), np.empty((more, len(self.targets)))
         kernels.append_block(
-            n, self.discount, np.ascontiguousarray(V.T), lower, np.ascontiguousarray(R), T,
-            self.outputs, self.S, self.Z, self.L, location, spread,
-        )  # fmt: skip
+            n, self.discount, np.ascontiguousarray(V.T), C, R, T, self.outputs, self.S, self.Z, self.L, location, spread
+        )
         return location, spread
 
     def predict_rows(self, X: Array, location: Array, spread: Array) -> None:

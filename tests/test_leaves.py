@@ -228,6 +228,36 @@ def test_a_block_is_learnt_as_its_rows_would_be(text, sizes, noise):
     assert_allclose(many.spread, one.spread, rtol=rtol)
 
 
+@pytest.mark.parametrize("text", TEXTS)
+def test_a_factor_that_starts_afresh_is_that_of_single_rows(text):
+    rng = np.random.default_rng(3)
+    twins = Twins(text, 2, 2)
+    for _ in range(40):
+        twins.learn(*draw(rng, 2, 2))
+    twins.condition()
+    assert twins.leaf.blocks == [(0, 40)]
+    twins.check(rng.normal(size=2))
+    twins.learn(*draw(rng, 2, 2))
+    x = rng.normal(size=2)
+    twins.leaf.predict(x, twins.location, twins.spread)
+    before = twins.location.copy(), twins.spread.copy()
+    twins.leaf.evict()
+    twins.leaf.predict(x, twins.location, twins.spread)
+    assert_array_equal((twins.location, twins.spread), before)
+
+
+def test_round_off_beyond_the_noise_is_no_obstacle():
+    rng = np.random.default_rng(3)
+    twins = Twins("matern32+linear", 2, 1, noise=1e-12)
+    X = np.repeat(1e4 * rng.normal(size=(20, 2)), 3, axis=0)
+    for x in X:
+        twins.store(x, rng.normal(size=1))
+    twins.leaf.numbers_, twins.leaf.n_rows = np.arange(60), 60
+    twins.leaf.predict(X[0], twins.location, twins.spread)
+    assert twins.leaf.blocks == []
+    assert np.isfinite([twins.location, twins.spread]).all()
+
+
 def test_a_block_after_a_gap_is_learnt_as_its_rows_would_be():
     rng = np.random.default_rng(4)
     X, Y = np.linspace(0.0, 8.0, 40)[:, None], rng.normal(size=(40, 2)).cumsum(axis=0)

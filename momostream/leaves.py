@@ -30,6 +30,11 @@ MOST_UPDATES = 256
 SILENT, SOON = 60.0, 32
 # So many rows at once are worth a block.
 LARGE = 24
+# Above this noise ratio a factor of single precision is as good as any: its round-off, some 1e-7, is nothing beside the
+# noise, and it takes half the memory, which a solve spends its time reading. Not with a linear term, which may be large.
+SINGLE = 1e-3
+# Room for rows to come.
+ROOM = 32
 # Rows at which a young leaf looks again at the offset and scale of its outputs.
 YOUNG = (1, 2, 4, 8, 16)
 
@@ -146,7 +151,7 @@ class Leaf:
         missing = np.isnan(Y)
         if not self.has_units:
             self._take_units(X, Y)
-        self._allocate(n + 1)
+        self._allocate(n)
         if missing.any():
             self._open_gaps()
             self.gaps[:n] = missing
@@ -199,16 +204,17 @@ class Leaf:
 
     def _allocate(self, n: int) -> None:
         """Arrays with room for more than ``n`` rows."""
-        capacity = max(32, n + n // 4)
+        capacity = n + ROOM
         n_inputs, n_targets = self.inputs.shape[1], len(self.targets)
+        number = np.float32 if self.noise > SINGLE and not self.linear else np.float64
         self.S, self.Z = np.empty((capacity, n_inputs)), np.empty((capacity, n_targets))
-        self.L, self.v = np.empty(capacity * (capacity + 1) // 2), np.empty(capacity)
+        self.L, self.v = np.empty(capacity * (capacity + 1) // 2, number), np.empty(capacity, number)
         self.gaps = np.zeros((0, n_targets))
         self.built = True
 
-    def _grow(self) -> None:
-        """Make room for a third as many rows again."""
-        capacity = len(self.S) + len(self.S) // 3
+    def _grow(self, n: int) -> None:
+        """Make room for more than ``n`` rows."""
+        capacity = n + ROOM
         self.S, self.Z = grown(self.S, capacity), grown(self.Z, capacity)
         self.L, self.v = grown(self.L, capacity * (capacity + 1) // 2), grown(self.v, capacity)
         if len(self.gaps):
@@ -234,7 +240,7 @@ class Leaf:
         """Append the row that was predicted last; ``y`` holds the leaf's own targets, NaN where missing."""
         n = self.n_rows
         if n >= len(self.S):
-            self._grow()
+            self._grow(n)
         kernels.learn_leaf(
             n, self.c, self.discount, y, self.s, self.v, self.mean, self.variance, self.outputs, self.S, self.Z, self.L
         )
@@ -256,8 +262,8 @@ class Leaf:
         """
         self.settle()
         n, more = self.n_rows, len(X)
-        while n + more > len(self.S):
-            self._grow()
+        if n + more > len(self.S):
+            self._grow(n + more)
         missing = np.isnan(Y)
         if more < LARGE or len(self.gaps) or missing.any():
             if len(self.gaps) or missing.any():
@@ -451,7 +457,7 @@ class Leaf:
         factor = state.get("factor")
         if factor is not None:
             n = leaf.n_rows + factor["n_pending"]
-            leaf._allocate(n + 1)
+            leaf._allocate(n)
             leaf.n_pending = factor["n_pending"]
             leaf.S[:n], leaf.Z[:n], leaf.L[: n * (n + 1) // 2] = factor["S"], factor["Z"], factor["L"]
             if len(factor["gaps"]):

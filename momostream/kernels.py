@@ -1022,15 +1022,17 @@ def learn_lags_rows(
         )  # fmt: skip
 
 
-@kernel(void(ro(1), rw(2)))
-def learn_moments(row, moments):
+@kernel(void(ro(2), rw(2)))
+def learn_moments(rows, moments):
     """Update count, mean and sum of squared deviations (3, columns) of each column; NaN is skipped."""
-    for k in range(row.shape[0]):
-        if not math.isnan(row[k]):
-            moments[0, k] += 1.0
-            away = row[k] - moments[1, k]
-            moments[1, k] += away / moments[0, k]
-            moments[2, k] += away * (row[k] - moments[1, k])
+    for i in range(rows.shape[0]):
+        row = rows[i]
+        for k in range(row.shape[0]):
+            if not math.isnan(row[k]):
+                moments[0, k] += 1.0
+                away = row[k] - moments[1, k]
+                moments[1, k] += away / moments[0, k]
+                moments[2, k] += away * (row[k] - moments[1, k])
 
 
 # --- stacking -------------------------------------------------------------------------------------

@@ -31,7 +31,7 @@ SILENT, SOON = 60.0, 32
 # So many rows at once are worth a block.
 LARGE = 24
 # Above this noise ratio a factor of single precision is as good as any: its round-off, some 1e-7, is nothing beside the
-# noise, and it takes half the memory, which a solve spends its time reading. Not with a linear term, which may be large.
+# noise, and it takes half the memory, which a solve spends its time reading. Not with a linear term: it may be large.
 SINGLE = 1e-3
 # Room for rows to come.
 ROOM = 32

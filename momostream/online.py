@@ -150,7 +150,7 @@ class MOMoGPRegressor(base.MultiTargetRegressor):
         forgetting: float = 0.998,
         tuning_points: int = 128,
         tuning_evaluations: int = 20,
-        tuning_interval: int = 32,
+        tuning_interval: int = 48,
         first_tuning: int = 16,
         tuning_growth: float = 1.9,
         child_width: float = 0.5,
@@ -709,6 +709,11 @@ def _row_named(frame: pd.DataFrame, i: int, what: str) -> Iterator[None]:
 def _columns(frame: pd.DataFrame, what: str) -> dict[Hashable, Array]:
     """Columns of a frame as numbers; what is no number is refused by row and column."""
     _check_frame(frame, what)
+    if all(dtype.kind in "fiub" for dtype in frame.dtypes):
+        # At once: looking at columns one by one costs more than predicting a row.
+        matrix = frame.to_numpy(dtype=np.float64, na_value=np.nan)
+        if not (np.abs(matrix) > LARGEST).any():
+            return dict(zip(frame.columns, matrix.T, strict=True))
     columns: dict[Hashable, Array] = {}
     for name in frame.columns:
         column = frame[name]

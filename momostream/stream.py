@@ -77,7 +77,7 @@ class StreamSettings:
     forgetting: float = 0.998
     tuning_points: int = 128
     tuning_evaluations: int = 20
-    tuning_interval: int = 32
+    tuning_interval: int = 48
     first_tuning: int = 16
     tuning_growth: float = 1.9
     child_width: float = 0.5
@@ -340,8 +340,7 @@ class StreamModel:
                 points[i, 1:] = np.where(np.isnan(x), self.inputs.mean, x)
                 self.inputs.learn(np.ascontiguousarray(x))
         else:
-            for x in points[:, 1:]:
-                self.inputs.learn(x)
+            self.inputs.learn_rows(np.ascontiguousarray(X))
         numbers = self.rows.extend(points, Y)
         laws = np.empty((len(X), 5, len(self.settings.members), self.n_targets))
         self._fill(laws, lambda k, P, a, b: self.trees[k].learn_rows(numbers, P, Y, a, b), points)

@@ -84,7 +84,7 @@ class MOMoGPRegressor(base.MultiTargetRegressor):
     window
         Rows kept at most; the oldest leave first. None keeps all.
     memory_budget
-        Bytes of rows and factors; cold factors beyond it are dropped and made again when needed. None keeps all.
+        Bytes of rows, experts and their factors; cold factors beyond it are dropped and made again when needed. None keeps all.
     bounds
         ``{target: (lower, upper)}`` with None for no bound: predictions, intervals and samples respect them, and a
         learnt value beyond them is refused.

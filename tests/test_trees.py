@@ -131,6 +131,7 @@ def check_rows(stream, dropped=frozenset()):
     numbers = np.arange(rows.first, rows.stop)
     X, Y = rows.gather(numbers)
     homes = {leaf: set() for leaf in tree.leaves()}
+    assert tree.n_leaves == len(homes)
     for number, x, y in zip(numbers.tolist(), X[:, tree.start :], Y, strict=True):
         for leaves in induced_leaves(tree.root, x):
             owned = np.concatenate([leaf.targets for leaf in leaves])

@@ -84,7 +84,8 @@ class MOMoGPRegressor(base.MultiTargetRegressor):
     window
         Rows kept at most; the oldest leave first. None keeps all.
     memory_budget
-        Bytes of rows, experts and their factors; cold factors beyond it are dropped and made again when needed. None keeps all.
+        Bytes of rows, experts and factors; cold factors beyond it are dropped and made again when needed. None keeps
+        all.
     bounds
         ``{target: (lower, upper)}`` with None for no bound: predictions, intervals and samples respect them, and a
         learnt value beyond them is refused.
@@ -150,7 +151,7 @@ class MOMoGPRegressor(base.MultiTargetRegressor):
         forgetting: float = 0.998,
         tuning_points: int = 128,
         tuning_evaluations: int = 20,
-        tuning_interval: int = 48,
+        tuning_interval: int = 32,
         first_tuning: int = 16,
         tuning_growth: float = 1.9,
         child_width: float = 0.5,

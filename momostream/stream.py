@@ -79,7 +79,7 @@ class StreamSettings:
     forgetting: float = 0.998
     tuning_points: int = 128
     tuning_evaluations: int = 20
-    tuning_interval: int = 48
+    tuning_interval: int = 32
     first_tuning: int = 16
     tuning_growth: float = 1.9
     child_width: float = 0.5

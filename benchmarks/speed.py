@@ -207,7 +207,7 @@ def beside_solves(model: MOMoGPRegressor, n_rows: int, with_dist: bool) -> list[
             continue
         spent = 0
         for L, n in factors:
-            b = right[:n].copy()
+            b = right[:n].astype(L.dtype)
             start = clock()
             kernels.solve_lower(L, n, b)
             spent += clock() - start

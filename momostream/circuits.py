@@ -43,6 +43,8 @@ OPTIONAL = ("mixture_depth", "window", "memory_budget")
 WITHOUT_CLOCK = 1.5
 # Gradients that the first rows may spend beyond what they have paid for.
 FREE_GRADIENTS = 100
+# Bytes of a leaf without its factor, of which the budget knows as well: numbers of its rows, hyper-parameters, objects.
+LEAF_BYTES = 4000
 # How often the factors in memory are counted against the budget, in learnt rows.
 BUDGET_EVERY = 32
 
@@ -245,7 +247,8 @@ class Circuits:
                 self.drop_oldest()
         if settings.memory_budget is not None and self.n_learnt >= self._next_count:
             self._next_count = self.n_learnt + BUDGET_EVERY
-            self._evict(max(settings.memory_budget - self.rows.nbytes, 0))
+            leaves = LEAF_BYTES * sum(tree.n_leaves for tree in self.trees)
+            self._evict(max(settings.memory_budget - self.rows.nbytes - leaves, 0))
 
     def drop_oldest(self) -> None:
         """Forget the oldest row."""

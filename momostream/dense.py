@@ -13,7 +13,7 @@ from scipy.linalg import blas, lapack
 
 from momostream import kernels
 
-__all__ = ["factorise", "inverse", "inverse_diagonal", "solve_many", "solve_many_transposed"]
+__all__ = ["factorise", "factorise_and_solve", "inverse", "inverse_diagonal", "solve_many", "solve_many_transposed"]
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -73,6 +73,36 @@ def factorise(K: FloatArray) -> FloatArray:
     _check_definite(np.diagonal(factor), info)
     kernels.pack_lower(factor.T, n, L)
     return L
+
+
+def factorise_and_solve(K: FloatArray, B: FloatArray) -> None:
+    """Overwrite the lower triangle of `K` by its Cholesky factor ``L`` and `B` by ``L^-1 B``.  O(n^2 (n + m)).
+
+    Parameters
+    ----------
+    K : ndarray of shape (n, n)
+        Symmetric, positive definite, C-ordered and writable; its upper triangle stays.
+    B : ndarray of shape (n, m)
+        Right-hand sides, C-ordered and writable.
+
+    Raises
+    ------
+    numpy.linalg.LinAlgError
+        If `K` is not positive definite, or not finite.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> K, B = np.array([[4.0, 2.0], [2.0, 5.0]]), np.array([[2.0], [5.0]])
+    >>> factorise_and_solve(K, B)
+    >>> np.tril(K), B
+    (array([[2., 0.],
+           [1., 2.]]), array([[1.],
+           [2.]]))
+    """
+    factor, info = lapack.dpotrf(K.T, lower=0, clean=0, overwrite_a=1)
+    _check_definite(np.diagonal(factor), info)
+    blas.dtrsm(1.0, factor, B.T, side=1, lower=0, overwrite_b=1)
 
 
 def solve_many(L: FloatArray, n: int, B: FloatArray, *, overwrite: bool = False) -> FloatArray:

@@ -149,7 +149,8 @@ class HorizonModel:
         self.outlook, self.ties = Outlook(H, P), Ties(H, P)
         self.seasons: tuple[int, ...] = ()
         self.past = Past(P, n_inputs, self._capacity(settings.seasons))
-        self._look, self._seen = FIRST_LOOK, self.seasons
+        self._look = FIRST_LOOK
+        self._seen: tuple[int, ...] = ()
         if settings.seasons:
             self._set_seasons(settings.seasons)
         self._scratch()

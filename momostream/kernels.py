@@ -12,8 +12,8 @@ Letters used throughout:
 The covariance is ``k(s, t) = corr(|s - t|^2) + linear * (s . t)`` where ``kind`` names ``corr`` and
 ``linear >= 0``.
 
-Arrays are C-contiguous float64. What a kernel only reads may be read-only memory. Lengths are not checked:
-the callers in this package know them.
+Arrays are C-contiguous float64; `L` and `v` may, both, be float32. What a kernel only reads may be read-only memory.
+Lengths are not checked: the callers in this package know them.
 """
 
 from __future__ import annotations
@@ -36,6 +36,7 @@ __all__ = [
     "append_row",
     "blend_learn",
     "blend_solve",
+    "both",
     "covariance_column",
     "cross_covariance",
     "drop_oldest",
@@ -96,10 +97,11 @@ SCALE0 = 0.3
 SQRT3 = math.sqrt(3.0)
 SQRT5 = math.sqrt(5.0)
 
-# Beyond exp(-100) = 4e-44 a correlation counts as zero, and so does a number below 1e-100 in a solution: products of
-# smaller ones would be denormal, which slows arithmetic down a hundredfold. Compared with the noise both are nothing.
-FARTHEST = 100.0
-TINY = 1e-100
+# Beyond exp(-80) = 2e-35 a correlation counts as zero, and so does a number below 1e-100 in a solution, or 1e-18 in one
+# of single precision: products of smaller ones would be denormal, which slows arithmetic down a hundredfold. Compared
+# with the noise all are nothing.
+FARTHEST = 80.0
+TINY, TINY_SINGLE = 1e-100, 1e-18
 
 # log 2 in two parts, the first with so few digits that its product with a whole number is exact; and the
 # number that, added and taken away again, rounds to whole numbers.
@@ -145,14 +147,19 @@ void = types.void
 whole = types.Array(i8, 1, "C", readonly=True)
 
 
-def ro(ndim: int) -> Any:
+def ro(ndim: int, number: Any = f8) -> Any:
     """Type of an array that the kernel only reads; accepts read-only memory."""
-    return types.Array(f8, ndim, "C", readonly=True)
+    return types.Array(number, ndim, "C", readonly=True)
 
 
-def rw(ndim: int) -> Any:
+def rw(ndim: int, number: Any = f8) -> Any:
     """Type of an array that the kernel writes."""
-    return types.Array(f8, ndim, "C")
+    return types.Array(number, ndim, "C")
+
+
+def both(signature: Callable[[Any], Any]) -> list[Any]:
+    """Signatures for factors of double and of single precision, from a function of the type of their numbers."""
+    return [signature(f8), signature(types.float32)]
 
 
 def kernel(signature: Any, reassociate: bool = True) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
@@ -160,7 +167,7 @@ def kernel(signature: Any, reassociate: bool = True) -> Callable[[Callable[..., 
 
     Parameters
     ----------
-    signature : numba signature
+    signature : numba signature or list of them
         Result type called with the argument types, arrays given by `ro` and `rw`.
     reassociate : bool
         Whether sums may be regrouped; false where a result depends on the order of two roundings.
@@ -198,7 +205,7 @@ def _squared_distance(s, t):
     return total
 
 
-@kernel(f8(ro(1), ro(1)))
+@kernel(both(lambda f: f8(ro(1, f), ro(1, f))))
 def _dot(s, t):
     """Return s . t."""
     total = 0.0
@@ -262,7 +269,7 @@ def _log(x):
     return e * LOG2 + 2.0 * f * p
 
 
-@kernel(void(i8, rw(1)))
+@kernel(both(lambda f: void(i8, rw(1, f))))
 def _correlate(kind, values):
     """Overwrite squared distances by correlations."""
     if kind == MATERN12:
@@ -313,7 +320,7 @@ def _correlate_and_slope(kind, values, slopes):
             slopes[i] = e
 
 
-@kernel(void(i8, f8, ro(2), i8, ro(1), rw(1)))
+@kernel(both(lambda f: void(i8, f8, ro(2), i8, ro(1), rw(1, f))))
 def covariance_column(kind, linear, S, n, s, out):
     """Set ``out[:n]`` to ``k(S[:n], s)``.  O(n D)."""
     column = out[:n]
@@ -378,11 +385,13 @@ def gram_and_slope(kind, linear, noise, S, K, G):
 # --- triangular solves ----------------------------------------------------------------------------
 
 
-@kernel(void(ro(1), i8, rw(1)))
+@kernel(both(lambda f: void(ro(1, f), i8, rw(1, f))))
 def solve_lower(L, n, b):
     """Overwrite ``b[:n]`` by ``L^-1 b[:n]``.  O(n^2)."""
     # Four rows at a time share the loads of b and hide the latency of each other's sums. Rows are sliced
     # before the inner loop: indexing L[start + j] there costs three times as much.
+    zero = L.dtype.type(0.0)
+    tiny = TINY if L.itemsize == 8 else TINY_SINGLE
     i = 0
     while i + 4 <= n:
         o0 = i * (i + 1) // 2
@@ -394,10 +403,10 @@ def solve_lower(L, n, b):
         r2 = L[o2 : o2 + i]
         r3 = L[o3 : o3 + i]
         x = b[:i]
-        a0 = 0.0
-        a1 = 0.0
-        a2 = 0.0
-        a3 = 0.0
+        a0 = zero
+        a1 = zero
+        a2 = zero
+        a3 = zero
         for j in range(i):
             a0 += r0[j] * x[j]
             a1 += r1[j] * x[j]
@@ -408,20 +417,20 @@ def solve_lower(L, n, b):
         x2 = (b[i + 2] - a2 - L[o2 + i] * x0 - L[o2 + i + 1] * x1) / L[o2 + i + 2]
         x3 = (b[i + 3] - a3 - L[o3 + i] * x0 - L[o3 + i + 1] * x1 - L[o3 + i + 2] * x2) / L[o3 + i + 3]
         # Written so that NaN stays.
-        b[i] = 0.0 if abs(x0) < TINY else x0
-        b[i + 1] = 0.0 if abs(x1) < TINY else x1
-        b[i + 2] = 0.0 if abs(x2) < TINY else x2
-        b[i + 3] = 0.0 if abs(x3) < TINY else x3
+        b[i] = zero if abs(x0) < tiny else x0
+        b[i + 1] = zero if abs(x1) < tiny else x1
+        b[i + 2] = zero if abs(x2) < tiny else x2
+        b[i + 3] = zero if abs(x3) < tiny else x3
         i += 4
     while i < n:
         o0 = i * (i + 1) // 2
         r0 = L[o0 : o0 + i]
         x = b[:i]
-        a0 = 0.0
+        a0 = zero
         for j in range(i):
             a0 += r0[j] * x[j]
         x0 = (b[i] - a0) / L[o0 + i]
-        b[i] = 0.0 if abs(x0) < TINY else x0
+        b[i] = zero if abs(x0) < tiny else x0
         i += 1
 
 
@@ -465,7 +474,7 @@ def solve_upper(L, n, b):
 # --- the factor as rows come and go ---------------------------------------------------------------
 
 
-@kernel(f8(i8, f8, ro(2), ro(1), ro(2), i8, ro(1), rw(1), rw(1)))
+@kernel(both(lambda f: f8(i8, f8, ro(2), ro(1, f), ro(2), i8, ro(1), rw(1, f), rw(1))))
 def project(kind, linear, S, L, Z, n, s, v, mean):
     """Condition the point `s` on the first `n` rows.  O(n^2 + n D + n P).
 
@@ -498,7 +507,7 @@ def project(kind, linear, S, L, Z, n, s, v, mean):
     return 1.0 + linear * _dot(s, s) - _dot(head, head)
 
 
-@kernel(void(i8, ro(1), ro(1), f8, ro(1), rw(2), rw(2), rw(1)))
+@kernel(both(lambda f: void(i8, ro(1), ro(1, f), f8, ro(1), rw(2), rw(2), rw(1, f))))
 def append_row(n, s, v, pivot, residual, S, Z, L):
     """Add a row after the first `n`; there must be room for it.  O(n + D + P).
 
@@ -543,7 +552,7 @@ def rebuild(kind, linear, noise, start, stop, Y, v, mean, S, Z, L):
     return OK
 
 
-@kernel(void(i8, rw(2), rw(2), rw(1), rw(1)))
+@kernel(both(lambda f: void(i8, rw(2), rw(2), rw(1, f), rw(1))))
 def drop_oldest(n, S, Z, L, work):
     """Delete row 0 of `n` rows (``n >= 1``).  O(n^2 + n D + n P).
 
@@ -653,7 +662,7 @@ def drop_oldest(n, S, Z, L, work):
 # or has no rows at all where none is.
 
 
-@kernel(f8(i8, f8, f8, ro(2), ro(1), ro(2), ro(2), i8, ro(1), rw(1), rw(1), rw(1)))
+@kernel(both(lambda f: f8(i8, f8, f8, ro(2), ro(1, f), ro(2), ro(2), i8, ro(1), rw(1, f), rw(1), rw(1))))
 def _condition_leaf(kind, linear, noise, S, L, Z, gaps, n, s, v, mean, variance):
     """Condition `s` on the first `n` rows; sets `v`, `mean`, the `variance` of each output, and returns c.
 
@@ -675,7 +684,7 @@ def _condition_leaf(kind, linear, noise, S, L, Z, gaps, n, s, v, mean, variance)
     return c
 
 
-@kernel(void(i8, f8, f8, rw(1), ro(1), ro(1), ro(1), ro(1), rw(2), rw(2), rw(2), rw(1)))
+@kernel(both(lambda f: void(i8, f8, f8, rw(1), ro(1), ro(1), ro(1, f), ro(1), rw(2), rw(2), rw(2), rw(1, f))))
 def _append_leaf(n, c, discount, residual, y, s, v, variance, outputs, S, Z, L):
     """Append a row and update the discounted squares; `residual` comes in as the mean and is overwritten."""
     offset = outputs[0]
@@ -698,9 +707,11 @@ def _scale_point(x, inputs, s):
 
 
 @kernel(
-    f8(
-        i8, f8, f8, i8, ro(1), ro(2), ro(2), ro(2), ro(1), ro(2), ro(2),
-        rw(1), rw(1), rw(1), rw(1), rw(1), rw(1),
+    both(
+        lambda f: f8(
+            i8, f8, f8, i8, ro(1), ro(2), ro(2), ro(2), ro(1, f), ro(2), ro(2),
+            rw(1), rw(1, f), rw(1), rw(1), rw(1), rw(1),
+        )
     )
 )  # fmt: skip
 def predict_leaf(kind, linear, noise, n, x, inputs, outputs, S, L, Z, gaps, s, v, mean, variance, location, spread):
@@ -718,7 +729,7 @@ def predict_leaf(kind, linear, noise, n, x, inputs, outputs, S, L, Z, gaps, s, v
     return c
 
 
-@kernel(void(i8, f8, f8, ro(1), ro(1), ro(1), rw(1), ro(1), rw(2), rw(2), rw(2), rw(1)))
+@kernel(both(lambda f: void(i8, f8, f8, ro(1), ro(1), ro(1, f), rw(1), ro(1), rw(2), rw(2), rw(2), rw(1, f))))
 def learn_leaf(n, c, discount, y, s, v, mean, variance, outputs, S, Z, L):
     """Append the row that `predict_leaf` was last called with, now that its targets `y` are known.  O(n + D + P).
 
@@ -728,9 +739,11 @@ def learn_leaf(n, c, discount, y, s, v, mean, variance, outputs, S, Z, L):
 
 
 @kernel(
-    i8(
-        i8, f8, f8, f8, i8, i8, ro(2), ro(2), ro(2), ro(2),
-        rw(2), rw(1), rw(1), rw(1), rw(1), rw(2), rw(2), rw(1),
+    both(
+        lambda f: i8(
+            i8, f8, f8, f8, i8, i8, ro(2), ro(2), ro(2), ro(2),
+            rw(2), rw(1), rw(1, f), rw(1), rw(1), rw(2), rw(2), rw(1, f),
+        )
     )
 )  # fmt: skip
 def rebuild_leaf(
@@ -750,9 +763,11 @@ def rebuild_leaf(
 
 
 @kernel(
-    void(
-        i8, f8, f8, i8, ro(2), ro(2), ro(2), ro(2), ro(1), ro(2), ro(2),
-        rw(1), rw(1), rw(1), rw(1), rw(2), rw(2),
+    both(
+        lambda f: void(
+            i8, f8, f8, i8, ro(2), ro(2), ro(2), ro(2), ro(1, f), ro(2), ro(2),
+            rw(1), rw(1, f), rw(1), rw(1), rw(2), rw(2),
+        )
     )
 )  # fmt: skip
 def predict_leaf_rows(
@@ -766,9 +781,11 @@ def predict_leaf_rows(
 
 
 @kernel(
-    void(
-        i8, f8, f8, f8, i8, ro(2), ro(2), ro(2), ro(2),
-        rw(2), rw(1), rw(1), rw(1), rw(1), rw(2), rw(2), rw(1), rw(2), rw(2),
+    both(
+        lambda f: void(
+            i8, f8, f8, f8, i8, ro(2), ro(2), ro(2), ro(2),
+            rw(2), rw(1), rw(1, f), rw(1), rw(1), rw(2), rw(2), rw(1, f), rw(2), rw(2),
+        )
     )
 )  # fmt: skip
 def learn_leaf_rows(
@@ -783,31 +800,29 @@ def learn_leaf_rows(
         learn_leaf(n + i, c, discount, Y[i], s, v, mean, variance, outputs, S, Z, L)
 
 
-@kernel(void(i8, f8, ro(2), ro(2), ro(2), ro(2), rw(2), rw(2), rw(2), rw(1), rw(2), rw(2)))
-def append_block(n, discount, V, C, R, T, outputs, S, Z, L, location, spread):
+@kernel(both(lambda f: void(i8, f8, ro(2), ro(2), ro(2), ro(2), rw(2), rw(2), rw(2), rw(1, f), rw(2), rw(2))))
+def append_block(n, discount, V, C, solved, T, outputs, S, Z, L, location, spread):
     """Append a block of rows to a leaf at once, and say what each was predicted given those before it.  O(b (n + b)).
 
-    `V` (b, n) are the new rows of the factor left of their own block and `C` (b, b) that block's lower factor; `R`
-    (b, P) are the standardised targets minus their means given the first `n` rows, `T` (b, D) the scaled points.
+    `V` (b, n) are the new rows of the factor left of their own block and `C` (b, b) that block's lower factor;
+    `solved` (b, P) are the rows of `Z`, `T` (b, D) the scaled points.
     """
-    P = R.shape[1]
+    P = solved.shape[1]
+    tiny = TINY if L.itemsize == 8 else TINY_SINGLE
     for i in range(V.shape[0]):
         start = (n + i) * (n + i + 1) // 2
         row = L[start : start + n]
         source = V[i]
         for j in range(n):
-            row[j] = source[j]
+            row[j] = 0.0 if abs(source[j]) < tiny else source[j]
         tail = L[start + n : start + n + i + 1]
         for j in range(i + 1):
-            tail[j] = C[i, j]
+            tail[j] = 0.0 if abs(C[i, j]) < tiny else C[i, j]
         for k in range(T.shape[1]):
             S[n + i, k] = T[i, k]
         pivot = C[i, i]
         for p in range(P):
-            z = R[i, p]
-            for j in range(i):
-                z -= C[i, j] * Z[n + j, p]
-            z /= pivot
+            z = solved[i, p]
             Z[n + i, p] = z
             # `location` comes in as the targets.
             location[i, p] -= outputs[1, p] * z * pivot
@@ -1025,15 +1040,17 @@ def learn_lags_rows(
         )  # fmt: skip
 
 
-@kernel(void(ro(1), rw(2)))
-def learn_moments(row, moments):
+@kernel(void(ro(2), rw(2)))
+def learn_moments(rows, moments):
     """Update count, mean and sum of squared deviations (3, columns) of each column; NaN is skipped."""
-    for k in range(row.shape[0]):
-        if not math.isnan(row[k]):
-            moments[0, k] += 1.0
-            away = row[k] - moments[1, k]
-            moments[1, k] += away / moments[0, k]
-            moments[2, k] += away * (row[k] - moments[1, k])
+    for i in range(rows.shape[0]):
+        row = rows[i]
+        for k in range(row.shape[0]):
+            if not math.isnan(row[k]):
+                moments[0, k] += 1.0
+                away = row[k] - moments[1, k]
+                moments[1, k] += away / moments[0, k]
+                moments[2, k] += away * (row[k] - moments[1, k])
 
 
 # --- stacking -------------------------------------------------------------------------------------
@@ -1551,7 +1568,7 @@ def pack_lower(dense, n, L):
             row[j] = source[j]
 
 
-@kernel(void(ro(1), i8, rw(2)))
+@kernel(both(lambda f: void(ro(1, f), i8, rw(2))))
 def unpack_lower(L, n, dense):
     """Copy `L` into the lower triangle of `dense` (n, n), and zeros into its upper triangle."""
     for i in range(n):
@@ -1564,7 +1581,7 @@ def unpack_lower(L, n, dense):
             target[j] = 0.0
 
 
-@kernel(void(ro(1), i8, i8, rw(2), rw(2)))
+@kernel(both(lambda f: void(ro(1, f), i8, i8, rw(2), rw(2))))
 def unpack_rows(L, start, stop, left, diagonal):
     """Copy rows `start` to `stop - 1` of `L` into two blocks.
 

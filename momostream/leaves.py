@@ -30,6 +30,11 @@ MOST_UPDATES = 256
 SILENT, SOON = 60.0, 32
 # So many rows at once are worth a block.
 LARGE = 24
+# Above this noise ratio a factor of single precision is as good as any: its round-off, some 1e-7, is nothing beside the
+# noise, and it takes half the memory, which a solve spends its time reading. Not with a linear term: it may be large.
+SINGLE = 1e-3
+# Room for rows to come.
+ROOM = 32
 # Rows at which a young leaf looks again at the offset and scale of its outputs.
 YOUNG = (1, 2, 4, 8, 16)
 
@@ -146,21 +151,35 @@ class Leaf:
         missing = np.isnan(Y)
         if not self.has_units:
             self._take_units(X, Y)
-        self._allocate(n + 1)
+        self._allocate(n)
         if missing.any():
             self._open_gaps()
             self.gaps[:n] = missing
         self._reset_squares()
+        try:
+            self._absorb_all(X, Y)
+        except np.linalg.LinAlgError:
+            if not self.blocks:
+                raise
+            # Round-off of a large linear term can exceed the noise. One by one, no variance falls below it.
+            self.blocks = []
+            self.build()
+
+    def _absorb_all(self, X: Array, Y: Array) -> None:
+        """Learn the rows; those that came in blocks in the same blocks, as their last bits would differ otherwise."""
         at = 0
-        # Rows that came in blocks are learnt so again: one by one their last bits would differ.
         for start, stop in self.blocks:
             self._absorb(at, start, X, Y)
             self._append_block(start, X[start:stop], Y[start:stop])
             at = stop
-        self._absorb(at, n, X, Y)
+        self._absorb(at, len(X), X, Y)
 
     def _take_units(self, X: Array, Y: Array) -> None:
-        """Offset and scale of the outputs, centre of the inputs and, before any tuning, lengthscales from the rows."""
+        """Offset and scale of the outputs, centre of the inputs and, before any tuning, lengthscales from the rows.
+
+        The factor starts afresh, so its rows may as well be one block, at the speed of matrix products.
+        """
+        self.blocks = [(0, len(X))] if len(X) >= LARGE and not np.isnan(Y).any() else []
         if len(X):
             if self.is_untuned:
                 self.theta = self.covariance.prior(input_spread(X)).centre
@@ -185,16 +204,17 @@ class Leaf:
 
     def _allocate(self, n: int) -> None:
         """Arrays with room for more than ``n`` rows."""
-        capacity = max(32, n + n // 4)
+        capacity = n + ROOM
         n_inputs, n_targets = self.inputs.shape[1], len(self.targets)
+        number = np.float32 if self.noise > SINGLE and not self.linear else np.float64
         self.S, self.Z = np.empty((capacity, n_inputs)), np.empty((capacity, n_targets))
-        self.L, self.v = np.empty(capacity * (capacity + 1) // 2), np.empty(capacity)
+        self.L, self.v = np.empty(capacity * (capacity + 1) // 2, number), np.empty(capacity, number)
         self.gaps = np.zeros((0, n_targets))
         self.built = True
 
-    def _grow(self) -> None:
-        """Make room for a third as many rows again."""
-        capacity = len(self.S) + len(self.S) // 3
+    def _grow(self, n: int) -> None:
+        """Make room for more than ``n`` rows."""
+        capacity = n + ROOM
         self.S, self.Z = grown(self.S, capacity), grown(self.Z, capacity)
         self.L, self.v = grown(self.L, capacity * (capacity + 1) // 2), grown(self.v, capacity)
         if len(self.gaps):
@@ -220,7 +240,7 @@ class Leaf:
         """Append the row that was predicted last; ``y`` holds the leaf's own targets, NaN where missing."""
         n = self.n_rows
         if n >= len(self.S):
-            self._grow()
+            self._grow(n)
         kernels.learn_leaf(
             n, self.c, self.discount, y, self.s, self.v, self.mean, self.variance, self.outputs, self.S, self.Z, self.L
         )
@@ -242,8 +262,8 @@ class Leaf:
         """
         self.settle()
         n, more = self.n_rows, len(X)
-        while n + more > len(self.S):
-            self._grow()
+        if n + more > len(self.S):
+            self._grow(n + more)
         missing = np.isnan(Y)
         if more < LARGE or len(self.gaps) or missing.any():
             if len(self.gaps) or missing.any():
@@ -269,16 +289,17 @@ class Leaf:
         T, V, _ = self._project(n, X)
         C = np.empty((more, more))
         kernels.gram(self.covariance.code, self.linear, self.noise, T, C)
-        C -= V.T @ V
-        # Round-off must not take a row's variance below its noise.
-        C[np.diag_indices(more)] = np.maximum(C.diagonal(), self.noise)
-        lower = np.linalg.cholesky(C)
-        R = (Y - self.outputs[0]) / self.outputs[1] - V.T @ self.Z[:n]
+        R = (Y - self.outputs[0]) / self.outputs[1]
+        if n:
+            C -= V.T @ V
+            R -= V.T @ self.Z[:n]
+            # Round-off must not take a row's variance below its noise.
+            C[np.diag_indices(more)] = np.maximum(C.diagonal(), self.noise)
+        dense.factorise_and_solve(C, R)
         location, spread = np.array(Y, order="C"), np.empty((more, len(self.targets)))
         kernels.append_block(
-            n, self.discount, np.ascontiguousarray(V.T), lower, np.ascontiguousarray(R), T,
-            self.outputs, self.S, self.Z, self.L, location, spread,
-        )  # fmt: skip
+            n, self.discount, np.ascontiguousarray(V.T), C, R, T, self.outputs, self.S, self.Z, self.L, location, spread
+        )
         return location, spread
 
     def predict_rows(self, X: Array, location: Array, spread: Array) -> None:
@@ -436,7 +457,7 @@ class Leaf:
         factor = state.get("factor")
         if factor is not None:
             n = leaf.n_rows + factor["n_pending"]
-            leaf._allocate(n + 1)
+            leaf._allocate(n)
             leaf.n_pending = factor["n_pending"]
             leaf.S[:n], leaf.Z[:n], leaf.L[: n * (n + 1) // 2] = factor["S"], factor["Z"], factor["L"]
             if len(factor["gaps"]):

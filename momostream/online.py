@@ -84,7 +84,8 @@ class MOMoGPRegressor(base.MultiTargetRegressor):
     window
         Rows kept at most; the oldest leave first. None keeps all.
     memory_budget
-        Bytes of rows and factors; cold factors beyond it are dropped and made again when needed. None keeps all.
+        Bytes of rows, experts and factors; cold factors beyond it are dropped and made again when needed. None keeps
+        all.
     bounds
         ``{target: (lower, upper)}`` with None for no bound: predictions, intervals and samples respect them, and a
         learnt value beyond them is refused.
@@ -709,6 +710,11 @@ def _row_named(frame: pd.DataFrame, i: int, what: str) -> Iterator[None]:
 def _columns(frame: pd.DataFrame, what: str) -> dict[Hashable, Array]:
     """Columns of a frame as numbers; what is no number is refused by row and column."""
     _check_frame(frame, what)
+    if all(dtype.kind in "fiub" for dtype in frame.dtypes):
+        # At once: looking at columns one by one costs more than predicting a row.
+        matrix = frame.to_numpy(dtype=np.float64, na_value=np.nan)
+        if not (np.abs(matrix) > LARGEST).any():
+            return dict(zip(frame.columns, matrix.T, strict=True))
     columns: dict[Hashable, Array] = {}
     for name in frame.columns:
         column = frame[name]

@@ -29,7 +29,11 @@ class RunningMoments:
 
     def learn(self, row: Array) -> None:
         """Take a row in."""
-        kernels.learn_moments(row, self.moments)
+        kernels.learn_moments(row[None], self.moments)
+
+    def learn_rows(self, rows: Array) -> None:
+        """Take rows in, one after the other."""
+        kernels.learn_moments(rows, self.moments)
 
     @property
     def count(self) -> Array:

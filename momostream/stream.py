@@ -188,8 +188,7 @@ class StreamModel(Circuits):
                 points[i, 1:] = np.where(np.isnan(x), self.inputs.mean, x)
                 self.inputs.learn(np.ascontiguousarray(x))
         else:
-            for x in points[:, 1:]:
-                self.inputs.learn(x)
+            self.inputs.learn_rows(np.ascontiguousarray(X))
         numbers = self.rows.extend(points, Y)
         laws = np.empty((len(X), 5, len(self.settings.members), self.n_targets))
         self._fill(laws, lambda k, P, a, b: self.trees[k].learn_rows(numbers, P, Y, a, b), points)

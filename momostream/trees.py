@@ -128,6 +128,8 @@ class Tree:
     ----------
     due
         What has to be done soon and costs more than a row: ``("split", node)`` and ``("tune", leaf)``.
+    n_leaves
+        Leaves in the tree.
     """
 
     def __init__(
@@ -137,6 +139,7 @@ class Tree:
         n_inputs = len(rows.fill) - start
         theta = covariance.prior(np.ones(n_inputs)).centre
         self.due: deque[tuple[str, Any]] = deque()
+        self.n_leaves = 0
         self.root: Node = self._region(np.arange(rows.n_targets), theta, np.empty(0, dtype=np.int64))
         self.touch = 0
         self._leaf: Leaf | None = None
@@ -157,6 +160,7 @@ class Tree:
 
     def _new_leaf(self, targets: Positions, theta: Array, numbers: Numbers) -> Leaf:
         leaf = Leaf(self.rows, self.start, targets, self.covariance, theta, self.growth.discount, numbers)
+        self.n_leaves += 1
         n, first = len(numbers), self.growth.first_tuning
         leaf.next_tuning = first if n < first else int(n * self.growth.tuning_growth)
         if n:
@@ -335,19 +339,14 @@ class Tree:
 
     def _routed(self, node: Node, X: Array, rows: Positions) -> list[tuple[Leaf | None, Positions]]:
         """Leaves below a node with the rows that reach them; None for rows that reach more than one leaf."""
-        found: list[tuple[Leaf | None, Positions]] = []
-        stack: list[tuple[Node, Positions]] = [(node, rows)]
-        while stack:
-            node, rows = stack.pop()
-            if isinstance(node, Gate):
-                cells = np.searchsorted(node.cuts, X[rows, node.column], side="left")
-                order = np.argsort(cells, kind="stable")
-                ends = np.flatnonzero(np.diff(cells[order])) + 1
-                for part in np.split(order, ends):
-                    stack.append((node.children[cells[part[0]]], rows[part]))
-            else:
-                found.append((node if isinstance(node, Leaf) else None, rows))
-        return found
+        found: dict[Node, list[int]] = {}
+        # Row by row: with few rows at each gate, grouping arrays costs several times as much.
+        for i, x in zip(rows.tolist(), X[rows].tolist(), strict=True):
+            reached = node
+            while type(reached) is Gate:
+                reached = reached.children[bisect_left(reached.cuts, x[reached.column])]
+            found.setdefault(reached, []).append(i)
+        return [(node if isinstance(node, Leaf) else None, np.array(inside)) for node, inside in found.items()]
 
     def _weigh(self, node: Sum, y: Array) -> None:
         """Move the weights of a sum by what its children said about ``y``."""
@@ -542,6 +541,7 @@ class Tree:
         self.due.clear()
         self._leaf = None
         self._built.clear()
+        self.n_leaves = 0
         targets = np.arange(self.rows.n_targets)
         self.root = self._region(targets, [newest[p].theta for p in targets.tolist()], numbers)
 
@@ -564,6 +564,7 @@ class Tree:
         for leaf in self.leaves(node):
             leaf.evict()
             leaf.busy = GONE
+            self.n_leaves -= 1
             self._built.pop(leaf, None)
 
     # ------------------------------------------------------------------ columns that come later
@@ -625,6 +626,7 @@ class Tree:
             nodes[k] = self._node_from_state(state["nodes"][k], nodes)
         self.root = nodes[0]
         self.touch = state["touch"]
+        self.n_leaves = sum(1 for _ in self.leaves())
         self._built = {leaf: None for leaf in self.leaves() if leaf.built}
         self.built()
         for k in state["built"]:

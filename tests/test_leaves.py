@@ -9,14 +9,23 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy import stats
 
-from momostream import kernels
+from momostream import kernels, leaves
 from momostream.covariance import Covariance
 from momostream.leaves import MOST_UPDATES, Leaf
 from momostream.rows import RowStore
 from momostream.tuning import tune
 from tests import naive
 
+PRECISIONS = pytest.mark.parametrize("precision", ["double", "single"], indirect=True)
 TEXTS = ("matern12", "matern32", "matern52", "rbf", "matern32+linear")
+
+
+@pytest.fixture(autouse=True)
+def precision(request, monkeypatch):
+    """All leaves in double precision, so that they can be held to it, where a test does not ask for another."""
+    name = getattr(request, "param", "double")
+    monkeypatch.setattr(leaves, "SINGLE", 0.0 if name == "single" else math.inf)
+    return name
 
 
 def theta_of(text, n_inputs, noise=0.01, lengths=None):
@@ -104,13 +113,15 @@ def draw(rng, n_inputs, n_targets, missing=0.0):
     return x, y
 
 
+@PRECISIONS
 @pytest.mark.parametrize("missing", [0.0, 0.3])
 @pytest.mark.parametrize("text", TEXTS)
 @pytest.mark.parametrize("seed", range(4))
-def test_any_history_matches_dense_algebra(seed, text, missing):
+def test_any_history_matches_dense_algebra(seed, text, missing, precision):
+    noises, rtol = ([0.002, 0.05], 2e-4) if precision == "single" else ([1e-4, 0.05], 1e-6)
     rng = np.random.default_rng(seed)
     n_inputs, n_targets = int(rng.integers(1, 4)), int(rng.integers(1, 4))
-    twins = Twins(text, n_inputs, n_targets, noise=float(rng.choice([1e-4, 0.05])), start=int(rng.integers(2)))
+    twins = Twins(text, n_inputs, n_targets, noise=float(rng.choice(noises)), start=int(rng.integers(2)))
     for _ in range(45):
         step = rng.choice(["learn", "twice", "drop", "evict", "build", "condition", "block", "check"], p=_SHARES)
         x, y = draw(rng, n_inputs, n_targets, missing)
@@ -132,8 +143,9 @@ def test_any_history_matches_dense_algebra(seed, text, missing):
             pairs = [draw(rng, n_inputs, n_targets) for _ in range(int(rng.integers(1, 6)))]
             twins.learn_rows(*(np.array(part) for part in zip(*pairs, strict=True)))
         elif step == "check":
-            twins.check(x, rtol=1e-6)
-    twins.check(rng.normal(size=n_inputs), rtol=1e-6)
+            twins.check(x, rtol)
+    twins.check(rng.normal(size=n_inputs), rtol)
+    assert twins.leaf.L.dtype == (np.float32 if precision == "single" and "+" not in text else np.float64)
 
 
 _SHARES = [0.5, 0.06, 0.14, 0.04, 0.04, 0.06, 0.06, 0.1]
@@ -175,6 +187,30 @@ def test_offset_scale_and_centre_are_those_of_the_rows_seen(rng):
     twins.check(np.zeros(2))
 
 
+@pytest.mark.parametrize("noise", [1e-4, 0.01])
+def test_much_noise_allows_single_precision(noise, monkeypatch):
+    monkeypatch.undo()
+    twins = Twins(noise=noise)
+    twins.build()
+    assert twins.leaf.L.dtype == twins.leaf.v.dtype == (np.float32 if noise == 0.01 else np.float64)
+
+
+@PRECISIONS
+def test_far_rows_cost_no_denormal_numbers(precision):
+    """Correlations that single precision can hardly hold are zero, alone and in products."""
+    twins = Twins("matern12", 1, 1)
+    for x in np.linspace(0.0, 3000.0, 60):
+        twins.learn(np.array([x]), np.array([1.0]))
+    twins.condition()
+    twins.leaf.predict(np.array([1500.0]), twins.location, twins.spread)
+    n = twins.leaf.n_rows
+    smallest = np.finfo(twins.leaf.L.dtype).tiny
+    for values in (twins.leaf.L[: n * (n + 1) // 2], twins.leaf.v[:n]):
+        assert (values != 0.0).any()
+        assert np.abs(values[values != 0.0]).min() > math.sqrt(smallest)
+
+
+@PRECISIONS
 @pytest.mark.parametrize("missing", [0.0, 0.3])
 @pytest.mark.parametrize("text", TEXTS)
 @pytest.mark.parametrize("shape", [(0, 1), (1, 3), (4, 7)])
@@ -226,6 +262,36 @@ def test_a_block_is_learnt_as_its_rows_would_be(text, sizes, noise):
         twins.leaf.predict(x, twins.location, twins.spread)
     assert_allclose(many.location, one.location, rtol=rtol)
     assert_allclose(many.spread, one.spread, rtol=rtol)
+
+
+@pytest.mark.parametrize("text", TEXTS)
+def test_a_factor_that_starts_afresh_is_that_of_single_rows(text):
+    rng = np.random.default_rng(3)
+    twins = Twins(text, 2, 2)
+    for _ in range(40):
+        twins.learn(*draw(rng, 2, 2))
+    twins.condition()
+    assert twins.leaf.blocks == [(0, 40)]
+    twins.check(rng.normal(size=2))
+    twins.learn(*draw(rng, 2, 2))
+    x = rng.normal(size=2)
+    twins.leaf.predict(x, twins.location, twins.spread)
+    before = twins.location.copy(), twins.spread.copy()
+    twins.leaf.evict()
+    twins.leaf.predict(x, twins.location, twins.spread)
+    assert_array_equal((twins.location, twins.spread), before)
+
+
+def test_round_off_beyond_the_noise_is_no_obstacle():
+    rng = np.random.default_rng(3)
+    twins = Twins("matern32+linear", 2, 1, noise=1e-12)
+    X = np.repeat(1e4 * rng.normal(size=(20, 2)), 3, axis=0)
+    for x in X:
+        twins.store(x, rng.normal(size=1))
+    twins.leaf.numbers_, twins.leaf.n_rows = np.arange(60), 60
+    twins.leaf.predict(X[0], twins.location, twins.spread)
+    assert twins.leaf.blocks == []
+    assert np.isfinite([twins.location, twins.spread]).all()
 
 
 def test_a_block_after_a_gap_is_learnt_as_its_rows_would_be():
@@ -433,6 +499,7 @@ def test_drop_without_a_factor(rng):
 # ---------------------------------------------------------------------------------------------- as plain data
 
 
+@PRECISIONS
 @pytest.mark.parametrize("missing", [0.0, 0.3])
 @pytest.mark.parametrize("drops", [0, 1, 9])
 @pytest.mark.parametrize("conditioned", [True, False])

@@ -131,6 +131,7 @@ def check_rows(stream, dropped=frozenset()):
     numbers = np.arange(rows.first, rows.stop)
     X, Y = rows.gather(numbers)
     homes = {leaf: set() for leaf in tree.leaves()}
+    assert tree.n_leaves == len(homes)
     for number, x, y in zip(numbers.tolist(), X[:, tree.start :], Y, strict=True):
         for leaves in induced_leaves(tree.root, x):
             owned = np.concatenate([leaf.targets for leaf in leaves])
@@ -460,7 +461,8 @@ def test_a_new_output_is_learnt():
 
 
 @each_configuration
-def test_blocks_of_rows_are_learnt_as_one_by_one(options):
+def test_blocks_of_rows_are_learnt_as_one_by_one(options, monkeypatch):
+    monkeypatch.setattr("momostream.leaves.SINGLE", math.inf)
     rng = np.random.default_rng(11)
     one, many = (Stream(max_points=200, first_tuning=8, **options) for _ in range(2))
     fill_up(one, 40, np.random.default_rng(1))

@@ -26,12 +26,13 @@ MEMORY, MEMORY_PER_STEP, CAUTION, STEPS_PER_ROW = 400.0, 30.0, 0.1, 2
 
 # Members of the law: how fast their spreads forget, whether they stand at the last value, their first weights.
 SPEEDS = (0.97, 0.995, 0.9998, 0.97, 0.995)
-AT_LAST = np.array([False, False, False, True, True])
+LEAST_SPEED = 0.9
+AT_LAST = np.array([0.0, 0.0, 0.0, 1.0, 1.0])
 FIRST_WEIGHTS = (0.3, 0.3, 0.3, 0.05, 0.05)
 # Members at the last value count for less where they err more than the blend; compared at the middle speed.
 SHARPNESS, BLEND_MEMBER, LAST_MEMBER = 4.0, 1, 4
 # Steps: of the weights and their floor, of the variance factors, of the common scale.
-ETA, LEAST_WEIGHT, TAIL_STEP, SCALE_STEP = 0.02, 1e-4, 0.003, 0.001
+ETA, LEAST_WEIGHT, TAIL_STEP, SCALE_STEP = 0.02, 0.005, 0.003, 0.001
 FIRST_TAIL = 2
 
 # Memory of the correlations, rows that the prior is worth, and what is left of a perfect correlation.
@@ -40,6 +41,8 @@ TIES_FORGETTING, PRIOR_ROWS, CORRELATION_FLOOR = 0.998, 2.0, 1e-4
 
 class Blend:
     """Weights of ``n_experts`` forecasts for each step and series, positive and with sum one.
+
+    Of each step, errors come at ``every`` so many rows.
 
     Examples
     --------
@@ -50,34 +53,36 @@ class Blend:
     True
     """
 
-    def __init__(self, n_experts: int, horizon: int, n_series: int) -> None:
+    def __init__(self, n_experts: int, horizon: int, n_series: int, every: int = 1) -> None:
         self.moments = np.zeros((horizon, n_series, n_experts, n_experts))
         self.weights = np.full((horizon, n_series, n_experts), 1.0 / n_experts)
-        self._forgetting = 1.0 - 1.0 / (MEMORY + MEMORY_PER_STEP * horizon)
+        self._forgetting = (1.0 - 1.0 / (MEMORY + MEMORY_PER_STEP * horizon)) ** every
         self._pull = np.empty(n_experts)
+        self.n_rows = 0
 
     def learn(self, errors: Array) -> None:
         """Learn from errors ``(n_experts, horizon, n_series)`` that have become known; NaN where not."""
-        kernels.blend_learn(self._forgetting, errors, self.moments)
+        self.n_rows += 1
+        kernels.blend_learn(self.n_rows, self._forgetting, errors, self.moments)
         kernels.blend_solve(STEPS_PER_ROW, CAUTION, self.moments, self._pull, self.weights)
 
     def mean(self, locations: Array) -> Array:
-        """Blended forecasts ``(horizon, n_series, ...)`` from those of the experts ``(n_experts, horizon, ...)``."""
-        shape = self.weights.shape[2:] + self.weights.shape[:2] + (1,) * (locations.ndim - 3)
-        weights = np.moveaxis(self.weights, 2, 0).reshape(shape)
-        return np.asarray((weights * locations).sum(axis=0))
+        """Blended forecasts ``(horizon, n_series)`` from those of the experts ``(n_experts, horizon, n_series)``."""
+        return np.einsum("khp,hpk->hp", locations, self.weights)
 
     def state(self) -> dict[str, Any]:
         """Everything as plain data."""
-        return {"moments": self.moments.copy(), "weights": self.weights.copy()}
+        return {"moments": self.moments.copy(), "weights": self.weights.copy(), "n_rows": self.n_rows}
 
     def restore(self, state: dict[str, Any]) -> None:
         """Become what `state` was taken from."""
-        self.moments, self.weights = state["moments"].copy(), state["weights"].copy()
+        self.moments, self.weights, self.n_rows = state["moments"].copy(), state["weights"].copy(), state["n_rows"]
 
 
 class Outlook:
     """The law of each step and series around a blend and the last value.
+
+    Of each step, values come at ``every`` so many rows.
 
     Laws have the shape ``(5, 5, horizon * n_series)``: location, spread, scale, degrees of freedom and weight of each
     member and output, as in `momostream.stacking.Stack`.
@@ -86,8 +91,9 @@ class Outlook:
     #: Members that stand at the last value, whatever the blend says.
     stands_still = AT_LAST
 
-    def __init__(self, horizon: int, n_series: int) -> None:
+    def __init__(self, horizon: int, n_series: int, every: int = 1) -> None:
         self.horizon, self.n_series = horizon, n_series
+        self._speeds = np.maximum(np.array(SPEEDS) ** every, LEAST_SPEED)
         M, Q = len(SPEEDS), horizon * n_series
         self.squares, self.masses = np.zeros((2, M, horizon, n_series))
         self.mixing = np.empty((3, M, Q))
@@ -101,25 +107,24 @@ class Outlook:
     def _scratch(self) -> None:
         M, Q = self.mixing.shape[1:]
         self._rates = np.array([ETA, LEAST_WEIGHT, TAIL_STEP, TAIL_DISCOUNT, SCALE_STEP, USUAL_STEP])
-        self._speeds = np.array(SPEEDS)
         self._likelihood, self._scores, self._mean = np.empty(M), np.empty(Q), np.empty(Q)
 
-    def law(self, blend: Array, last: Array, n_missing: NDArray[np.int64]) -> Array:
+    def law(self, blend: Array, last: Array, n_missing: Array) -> Array:
         """The law around forecasts ``blend`` ``(horizon, n_series)`` and the last values.
 
         A series whose last value is ``n_missing`` rows old is as uncertain as if it were forecast from there.
         """
         H, P = self.horizon, self.n_series
         law = np.empty((5, len(SPEEDS), H * P))
-        law[0] = np.where(AT_LAST[:, None, None], last, blend).reshape(len(SPEEDS), -1)
+        law[0] = np.where(AT_LAST[:, None, None] > 0.0, last, blend).reshape(len(SPEEDS), -1)
         law[1] = self._spreads(last, n_missing).reshape(len(SPEEDS), -1)
         mixing = self.mixing.copy()
-        worse = np.maximum(law[1, LAST_MEMBER] / law[1, BLEND_MEMBER], 1.0)
-        mixing[0, AT_LAST] *= worse**-SHARPNESS
+        better = law[1, BLEND_MEMBER] / np.maximum(law[1, LAST_MEMBER], 1e-300)
+        mixing[0, 3:] *= np.minimum(better, 1.0) ** SHARPNESS
         kernels.stack_predict(0.0, tail_candidates(), mixing, self.tails, self.outputs, law, self._mean)
         return law
 
-    def _spreads(self, last: Array, n_missing: NDArray[np.int64]) -> Array:
+    def _spreads(self, last: Array, n_missing: Array) -> Array:
         H = self.horizon
         with np.errstate(divide="ignore", invalid="ignore"):
             # Few residuals say little about the next: wider by as much as a Student-t of so few is.
@@ -127,7 +132,7 @@ class Outlook:
         if not self.masses[0, -1].all():
             spreads = self._guessed(spreads, last)
         if n_missing.any():
-            steps = np.arange(1, H + 1)[:, None] + n_missing
+            steps = np.arange(1, H + 1)[:, None] + n_missing.astype(np.int64)
             place = np.minimum(steps, H) - 1
             spreads = spreads[:, place, np.arange(self.n_series)] * np.sqrt(np.maximum(steps / H, 1.0))
         return np.asarray(spreads)
@@ -189,6 +194,12 @@ class Ties:
             moments += a @ a.T / a.shape[1]
             counts *= TIES_FORGETTING
             counts += b @ b.T / a.shape[1]
+
+    def copy(self) -> Ties:
+        """Ties of their own, which learn no more."""
+        ties = Ties.__new__(Ties)
+        ties.restore(self.__dict__)
+        return ties
 
     @property
     def between_steps(self) -> Array:

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from momostream import kernels
 from momostream.blending import Blend, Outlook, Ties
 from momostream.circuits import Circuits, StreamSettings
 from momostream.past import Past
@@ -32,24 +33,45 @@ RESIDUAL = "residual "
 MOST_FEATURES, MOST_LAGS = 180, 9
 # A wider regression is left out: it would need more rows than feeds have.
 TOO_WIDE = 400
+# Of forecasts of so many steps every one is learnt from, of longer ones every second, third...
+EVERY_STEPS = 24
 # Rows looked at for a season, and how often: whenever their number has doubled.
 SEASON_ROWS, FIRST_LOOK = 1024, 64
 
 
-class Joint(NamedTuple):
+@dataclass(frozen=True)
+class Joint:
     """The law of all steps and series.
 
     Attributes
     ----------
     law
         Location, spread, scale, degrees of freedom and weight, shape ``(5, n_members, horizon, n_series)``.
-    between_steps, between_series
-        Correlation matrices; that of two values is the product of their entries.
+    ties
+        How they go together.
     """
 
     law: Array
-    between_steps: Array
-    between_series: Array
+    ties: Ties
+
+    @cached_property
+    def between_steps(self) -> Array:
+        """Correlation of the steps; that of two values is its entry times that of `between_series`."""
+        return self.ties.between_steps
+
+    @cached_property
+    def between_series(self) -> Array:
+        """Correlation of the series."""
+        return self.ties.between_series
+
+
+class _Made(NamedTuple):
+    """A forecast as it was made, with inputs that stay: of the experts, those on own lags with slopes, and the law."""
+
+    located: Array
+    slopes: Array
+    law: Array
+    blend_slope: Array
 
 
 @dataclass(frozen=True)
@@ -57,7 +79,7 @@ class HorizonSettings:
     """Parameters of the model; `momostream.MOMoGPForecaster` documents them."""
 
     horizon: int = 24
-    experts: tuple[str, ...] = (*LINEAR, "matern32", "clock matern32", "residual matern32")
+    experts: tuple[str, ...] = (*LINEAR, "matern32", "residual matern32")
     lags: int | None = None
     seasons: tuple[int, ...] | None = None
     max_points: int = 192
@@ -145,8 +167,10 @@ class HorizonModel:
         members += settings.plain.experts if settings.plain else ()
         members += [RESIDUAL + name for name in residual.experts] if residual else []
         self.members = tuple(members)
-        self.blend = Blend(len(members), H, P)
-        self.outlook, self.ties = Outlook(H, P), Ties(H, P)
+        # Forecasts that overlap by much have much the same errors: of these, one is enough to learn from.
+        self._every = 1 + H // EVERY_STEPS
+        self.blend = Blend(len(members), H, P, self._every)
+        self.outlook, self.ties = Outlook(H, P, self._every), Ties(H, P)
         self.seasons: tuple[int, ...] = ()
         self.past = Past(P, n_inputs, self._capacity(settings.seasons))
         self._look = FIRST_LOOK
@@ -171,8 +195,11 @@ class HorizonModel:
         self._laws = np.zeros((H, H, 5, M, P))
         self._scores = np.full((H, H, P), np.nan)
         self._points = np.zeros((H, 1 + self.circuit_width))
+        self._expected = np.zeros((H, H * P if self.residual is not None else 0))
         self._features = np.zeros((H, self.wide.width if self.wide is not None else 0))
         self._steps = np.arange(1, H + 1)
+        self._values, self._errors, self._law = np.empty((H, P)), np.empty((K, H, P)), np.empty((5, M, H * P))
+        self._made: _Made | None = None
 
     @property
     def n_rows(self) -> int:
@@ -194,30 +221,25 @@ class HorizonModel:
             self.own.work()
         if self.settings.seasons is None and self.past.n_rows == self._look:
             self._look_for_season()
-        self._forecast(now)
+        self._look_around(now % H)
+        self._made = None
+        if now % self._every == 0:
+            self._keep(self._forecast(), now % H)
 
     def _learn_forecasts(self, y: Array, now: int) -> None:
         """Compare the value with all forecasts of it, those made one row ago first."""
-        H, past, own = self.settings.horizon, self.past, self.own
+        H = self.settings.horizon
+        kernels.recall(
+            now, self._every, self.past.last, y, self.past.inputs, 0 if self.own is None else 2,
+            self.outlook.stands_still, self._located, self._sloped, self._blend_slope, self._laws, self._values,
+            self._errors, self._law,
+        )  # fmt: skip
+        self.blend.learn(self._errors)
+        scores = self.outlook.learn(self._values, self._law)
         n = min(H, now)
         steps = self._steps[:n]
-        slots, h = (now - steps) % H, steps - 1
-        located, laws = np.full((H, len(self.members), self.n_series), np.nan), np.zeros(self._laws.shape[1:])
-        located[:n], laws[:n] = self._located[slots, h], self._laws[slots, h]
-        if self.n_inputs:
-            # What was not known of the inputs when the forecast was made.
-            change = past.inputs[past.last, 0] - past.inputs[past.last - steps, 0]
-            if own is not None:
-                located[:n, 2:4] += np.einsum("hkpd,hd->hkp", self._sloped[slots, h], change)
-            moved = np.einsum("hpd,hd->hp", self._blend_slope[slots, h], change)
-            laws[:n, 0] += np.where(self.outlook.stands_still[:, None], 0.0, moved[:, None])
-        # Steps beyond those that have been forecast are as good as missing.
-        values = np.full((H, self.n_series), np.nan)
-        values[:n] = y
-        self.blend.learn(np.ascontiguousarray(np.moveaxis(values[:, None] - located, 1, 0)))
-        law = np.ascontiguousarray(laws.transpose(1, 2, 0, 3)).reshape(*laws.shape[1:3], -1)
-        self._scores[slots, h] = self.outlook.learn(values, law)[:n]
-        if now >= H:
+        self._scores[(now - steps) % H, steps - 1] = scores[:n]
+        if now >= H and (now - H) % self._every == 0:
             self.ties.learn(self._scores[now % H])
 
     def _learn_origin(self, origin: int) -> None:
@@ -237,9 +259,8 @@ class HorizonModel:
             self._predict(self.plain, point)
             self.plain.learn_trees(point, changes.ravel())
         if self.residual is not None:
-            base = self._located[slot, :, self.members.index("wide lags, heavy")] - self._located[slot, :, 0]
             self._predict(self.residual, point)
-            self.residual.learn_trees(point, (changes - base).ravel())
+            self.residual.learn_trees(point, changes.ravel() - self._expected[slot])
 
     def _look_for_season(self) -> None:
         past = self.past
@@ -259,20 +280,23 @@ class HorizonModel:
 
     # ------------------------------------------------------------------ forecasting
 
-    def _forecast(self, now: int) -> None:
-        """Make the forecast of the newest row and keep it until all its values are there."""
-        H, P, past = self.settings.horizon, self.n_series, self.past
-        slot = now % H
-        self._look_around(slot)
-        located, slopes = self._locate(slot)
-        self._located[slot] = np.moveaxis(located, 0, 1)
-        blend_slope = np.zeros((H, P, self.n_inputs))
-        if self.own is not None and self.n_inputs:
-            self._sloped[slot] = np.moveaxis(slopes, 0, 1)
-            blend_slope = np.einsum("khpd,hpk->hpd", slopes, self.blend.weights[:, :, 2:4])
-        self._blend_slope[slot] = blend_slope
-        law = self.outlook.law(self.blend.mean(located), past.values, past.n_missing)
-        self._laws[slot] = law.reshape(*law.shape[:2], H, P).transpose(2, 0, 1, 3)
+    def _forecast(self) -> _Made:
+        """The forecast of the newest row, made once."""
+        if self._made is None:
+            past, slot = self.past, (self.past.n_rows - 1) % self.settings.horizon
+            located, slopes = self._locate(slot)
+            slope = np.einsum("khpd,hpk->hpd", slopes, self.blend.weights[:, :, 2:4])
+            law = self.outlook.law(self.blend.mean(located), past.values, past.n_missing)
+            self._made = _Made(located, slopes, law, slope)
+        return self._made
+
+    def _keep(self, made: _Made, slot: int) -> None:
+        """Keep a forecast until all its values are there."""
+        self._located[slot] = made.located.swapaxes(0, 1)
+        self._sloped[slot] = made.slopes.swapaxes(0, 1)
+        self._blend_slope[slot] = made.blend_slope
+        shape = (*made.law.shape[:2], self.settings.horizon, self.n_series)
+        self._laws[slot] = made.law.reshape(shape).transpose(2, 0, 1, 3)
 
     def _look_around(self, slot: int) -> None:
         """Features of the newest row, for the wide regression and for the circuits."""
@@ -289,6 +313,8 @@ class HorizonModel:
             levels = values - past.series[past.last, 1]
             f = np.concatenate([[1.0], levels, inputs[0] - inputs[1], seasonal, changes.ravel()])
             self._features[slot] = self.wide.cut(f)
+            if self.residual is not None:
+                self._expected[slot] = self.wide.predict(f)[1]
 
     def _locate(self, slot: int) -> tuple[Array, Array]:
         """Forecasts of all experts ``(n_experts, horizon, n_series)``, and slopes of the regressions on own lags."""
@@ -331,13 +357,13 @@ class HorizonModel:
 
     def joint(self, X: Array | None = None) -> Joint:
         """The law of the next steps, given the inputs ``(horizon, n_inputs)`` of these; by default they stay."""
-        slot = (self.past.n_rows - 1) % self.settings.horizon
-        law = self._laws[slot].transpose(1, 2, 0, 3).copy()
+        made = self._forecast()
+        law = made.law.reshape(*made.law.shape[:2], self.settings.horizon, self.n_series).copy()
         if X is not None and self.n_inputs:
             change = np.where(np.isnan(X), 0.0, X - self.past.inputs[self.past.last, 0])
-            moved = np.einsum("hpd,hd->hp", self._blend_slope[slot], change)
-            law[0] += np.where(self.outlook.stands_still[:, None, None], 0.0, moved)
-        return Joint(law, self.ties.between_steps, self.ties.between_series)
+            moved = np.einsum("hpd,hd->hp", made.blend_slope, change)
+            law[0] += np.where(self.outlook.stands_still[:, None, None] > 0.0, 0.0, moved)
+        return Joint(law, self.ties.copy())
 
     @property
     def weights(self) -> Array:
@@ -353,7 +379,7 @@ class HorizonModel:
 
     # ------------------------------------------------------------------ as plain data
 
-    _RINGS = ("_located", "_sloped", "_blend_slope", "_laws", "_scores", "_points", "_features")
+    _RINGS = ("_located", "_sloped", "_blend_slope", "_laws", "_scores", "_points", "_features", "_expected")
     _PARTS = ("past", "own", "wide", "plain", "residual", "blend", "outlook", "ties")
 
     def state(self) -> dict[str, Any]:

@@ -60,6 +60,7 @@ __all__ = [
     "own_predict",
     "own_solve",
     "pack_lower",
+    "past_append",
     "predict_lags",
     "predict_lags_rows",
     "predict_leaf",
@@ -68,6 +69,7 @@ __all__ = [
     "project",
     "rebuild",
     "rebuild_leaf",
+    "recall",
     "refresh_copula",
     "remember",
     "ro",
@@ -130,6 +132,8 @@ SCORE_CLIP = 4.0
 
 # Moments worth so many rows know how large a feature usually is. The penalty on the level of a regression, in rows.
 ENOUGH_TO_CUT, LEVEL_PENALTY = 30.0, 1e-3
+# Values in the short means of a series.
+SHORT, LONG = 8, 32
 # Differences below this part of the values are round-off.
 ROUND_OFF = 1e-11
 # No expert of a blend is forgotten altogether.
@@ -1357,6 +1361,89 @@ def stack_learn_rows(
 # --- forecasts -------------------------------------------------------------------------------------
 
 
+@kernel(void(i8, i8, ro(1), ro(1), f8, rw(1), rw(1), rw(1), rw(3), rw(3), rw(2)))
+def past_append(first, now, y, x, slow_step, is_known, knows_input, n_missing, series, inputs, observed):
+    """Put a row at the place `now`, after those from `first` on; NaN is missing.
+
+    `series` (rows, 4, P) gets the value, gaps filled with the last one, the slow mean and the means of the last `SHORT`
+    and `LONG` values; `inputs` (rows, 2, D) value and slow mean. A column that was never seen (`is_known`,
+    `knows_input` zero) is taken to have had its first value all along.
+    """
+    before = max(now - 1, first)
+    for p in range(y.shape[0]):
+        observed[now, p] = y[p]
+        if math.isnan(y[p]):
+            n_missing[p] += 1.0
+            series[now, 0, p] = series[before, 0, p]
+        else:
+            n_missing[p] = 0.0
+            if is_known[p] == 0.0:
+                is_known[p] = 1.0
+                for i in range(first, now + 1):
+                    for k in range(4):
+                        series[i, k, p] = y[p]
+            series[now, 0, p] = y[p]
+        slow = series[before, 1, p]
+        series[now, 1, p] = slow + slow_step * (series[now, 0, p] - slow)
+        for k in range(2):
+            start = max(now + 1 - (LONG if k else SHORT), first)
+            total = 0.0
+            for i in range(start, now + 1):
+                total += series[i, 0, p] - series[now, 0, p]
+            series[now, 2 + k, p] = series[now, 0, p] + total / (now + 1 - start)
+    for k in range(x.shape[0]):
+        if math.isnan(x[k]):
+            inputs[now, 0, k] = inputs[before, 0, k]
+        else:
+            if knows_input[k] == 0.0:
+                knows_input[k] = 1.0
+                for i in range(first, now + 1):
+                    inputs[i, 0, k] = x[k]
+                    inputs[i, 1, k] = x[k]
+            inputs[now, 0, k] = x[k]
+        slow = inputs[before, 1, k]
+        inputs[now, 1, k] = slow + slow_step * (inputs[now, 0, k] - slow)
+
+
+@kernel(void(i8, i8, i8, ro(1), ro(3), i8, ro(1), ro(4), ro(5), ro(4), ro(5), rw(2), rw(3), rw(3)))
+def recall(now, every, last, y, inputs, own, stands_still, located, sloped, blend_slope, laws, values, errors, law):
+    """Set what is known at the row `now` about the forecasts of its value, those made one row ago first.
+
+    Only forecasts of `every` so many rows are looked at: those between overlap with them.
+
+    The rings hold forecasts by the number of their row, modulo H, and step: `located` (H, H, K, P) those of the
+    experts, of which the two from `own` on move by `sloped` (H, H, 2, P, D) with the change of the inputs since then;
+    `laws` (H, H, 5, M, P) the laws, whose members move by `blend_slope` (H, H, P, D) unless they stand still. The row
+    is at the place `last` of `inputs` (rows, 2, D). Sets `values` (H, P), NaN where nothing was forecast or `y` is
+    missing, `errors` (K, H, P) and `law` (5, M, H P).
+    """
+    H, K, P = located.shape[1], located.shape[2], located.shape[3]
+    D = inputs.shape[2]
+    M = laws.shape[3]
+    for h in range(H):
+        made = now - h - 1
+        slot = made % H
+        is_known = made >= 0 and made % every == 0
+        for p in range(P):
+            values[h, p] = y[p] if is_known else math.nan
+            for k in range(K):
+                errors[k, h, p] = values[h, p] - located[slot, h, k, p]
+            for i in range(5):
+                for m in range(M):
+                    law[i, m, h * P + p] = laws[slot, h, i, m, p]
+        if is_known:
+            for d in range(D):
+                # What was not known of the inputs when the forecast was made.
+                change = inputs[last, 0, d] - inputs[last - h - 1, 0, d]
+                for p in range(P):
+                    if own:
+                        errors[own, h, p] -= sloped[slot, h, 0, p, d] * change
+                        errors[own + 1, h, p] -= sloped[slot, h, 1, p, d] * change
+                    for m in range(M):
+                        if stands_still[m] == 0.0:
+                            law[0, m, h * P + p] += blend_slope[slot, h, p, d] * change
+
+
 @kernel(f8(f8, f8))
 def _difference(new, old):
     """Return new - old, and zero where that is but round-off: a feature of it would get a weight of any size."""
@@ -1496,11 +1583,16 @@ def own_predict(past, inputs, first, now, seasons, reach, A, W, f, location, slo
                     slope[k, h, p, j] = w[d - D + j]
 
 
-@kernel(void(f8, ro(3), rw(4)))
-def blend_learn(forgetting, errors, moments):
-    """Add errors (K, H, P) to their discounted second moments (H, P, K, K); NaN is not known.  O(H P K^2)."""
+@kernel(void(i8, f8, ro(3), rw(4)))
+def blend_learn(n_rows, forgetting, errors, moments):
+    """Add errors (K, H, P) to their discounted second moments (H, P, K, K); NaN is not known.  O(H P K^2).
+
+    Errors of the first half of all rows are forgotten in any case: experts were young then.
+    """
     K = errors.shape[0]
+    longest = forgetting
     for h in range(errors.shape[1]):
+        forgetting = min(longest, 1.0 - 2.0 / max(n_rows - h, 3.0))
         for p in range(errors.shape[2]):
             if math.isnan(errors[0, h, p]):
                 continue
@@ -1550,8 +1642,10 @@ def members_learn(forgetting, errors, squares, masses):
             for p in range(errors.shape[2]):
                 error = errors[m, h, p]
                 if not math.isnan(error):
-                    squares[m, h, p] = forgetting[m] * squares[m, h, p] + error * error
-                    masses[m, h, p] = forgetting[m] * masses[m, h, p] + 1.0
+                    # The mass grows by a half with each row until the memory is full: early errors are forgotten.
+                    keep = min(forgetting[m], 1.0 - 0.5 / (masses[m, h, p] + 1.0))
+                    squares[m, h, p] = keep * squares[m, h, p] + error * error
+                    masses[m, h, p] = keep * masses[m, h, p] + 1.0
 
 
 # --- packed and square ----------------------------------------------------------------------------

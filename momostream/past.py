@@ -7,12 +7,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from momostream import kernels
+
 __all__ = ["Past"]
 
 Array = NDArray[np.float64]
 
-# Rows of the short means; step of the slow one.
-SHORT, LONG = 8, 32
+# Step of the slow mean.
 SLOW_STEP = 0.002
 
 
@@ -58,9 +59,8 @@ class Past:
         self.inputs = np.zeros((2 * capacity, 2, n_inputs))
         self.observed = np.full((2 * capacity, n_series), np.nan)
         self.first, self.last, self.n_rows = 0, -1, 0
-        self.n_missing = np.zeros(n_series, dtype=np.int64)
-        self.is_known = np.zeros(n_series, dtype=bool)
-        self.knows_input = np.zeros(n_inputs, dtype=bool)
+        self.n_missing, self.is_known = np.zeros(n_series), np.zeros(n_series)
+        self.knows_input = np.zeros(n_inputs)
         self.input_sizes = np.zeros(n_inputs)
 
     def append(self, y: Array, x: Array) -> None:
@@ -72,31 +72,12 @@ class Past:
             self.first, self.last = 0, self.capacity - 1
         self.last += 1
         self.n_rows += 1
-        now, before = self.last, max(self.last - 1, 0)
-        step = max(SLOW_STEP, 1.0 / self.n_rows)
-        self.observed[now] = y
-        missing = np.isnan(y)
-        new = ~missing & ~self.is_known
-        if new.any():
-            self.series[: now + 1, :, new] = y[new]
-            self.is_known |= new
-        values = np.where(missing, self.series[before, 0], y)
-        self.n_missing = np.where(missing, self.n_missing + 1, 0)
-        row = self.series[now]
-        row[0] = values
-        row[1] = self.series[before, 1] + step * (values - self.series[before, 1])
-        row[2] = self.series[max(now + 1 - SHORT, self.first) : now + 1, 0].mean(axis=0)
-        row[3] = self.series[max(now + 1 - LONG, self.first) : now + 1, 0].mean(axis=0)
+        kernels.past_append(
+            self.first, self.last, y, x, max(SLOW_STEP, 1.0 / self.n_rows), self.is_known, self.knows_input,
+            self.n_missing, self.series, self.inputs, self.observed,
+        )  # fmt: skip
         if x.size:
-            absent = np.isnan(x)
-            new = ~absent & ~self.knows_input
-            if new.any():
-                self.inputs[: now + 1, :, new] = x[new]
-                self.knows_input |= new
-            values = np.where(absent, self.inputs[before, 0], x)
-            self.inputs[now, 0] = values
-            np.maximum(self.input_sizes, np.abs(values), out=self.input_sizes)
-            self.inputs[now, 1] = self.inputs[before, 1] + step * (values - self.inputs[before, 1])
+            np.maximum(self.input_sizes, np.abs(self.inputs[self.last, 0]), out=self.input_sizes)
 
     @property
     def values(self) -> Array:
@@ -107,7 +88,7 @@ class Past:
         """The last ``n`` changes of each series, newest first; zero before the first row."""
         newest = self.series[max(self.last - n, self.first) : self.last + 1, 0]
         changes = np.zeros((n, newest.shape[1]))
-        changes[: len(newest) - 1] = np.diff(newest, axis=0)[::-1]
+        changes[: len(newest) - 1] = (newest[1:] - newest[:-1])[::-1]
         return changes
 
     def earlier(self, back: NDArray[np.int64]) -> Array:

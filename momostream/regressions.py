@@ -152,16 +152,16 @@ class WideLags:
         self._features, self._targets = np.zeros((BATCH, D)), np.zeros((BATCH, Q))
         self._n_waiting, self._since = 0, [0] * K
         self._gain, self._mean = np.zeros(D), np.zeros(Q)
+        self._measure()
 
     def cut(self, f: Array) -> Array:
         """Features, cut where they are far beyond their usual size."""
-        mass = self.A[0, 0]
-        if mass > kernels.ENOUGH_TO_CUT:
-            squares = np.diag(self.A)
-            # What has not varied yet has no usual size.
-            largest = np.where(squares > 0.0, REACH * np.sqrt(squares / mass), np.inf)
-            np.clip(f, -largest, largest, out=f)
-        return f
+        return np.clip(f, -self._largest, self._largest)
+
+    def _measure(self) -> None:
+        squares = np.diag(self.A)
+        # What has not varied yet has no usual size.
+        self._largest = np.where(squares > 0.0, REACH * np.sqrt(squares / max(self.A[0, 0], 1e-300)), np.inf)
 
     def learn(self, f: Array, changes: Array) -> None:
         """Learn a row from its features and the changes that followed; NaN is missing and moves no weight."""
@@ -190,6 +190,7 @@ class WideLags:
         self.A = self.forgetting**n * self.A + decayed.T @ F
         self.C = self.forgetting**n * self.C + decayed.T @ T
         self._n_waiting = 0
+        self._measure()
 
     def _refresh(self, k: int) -> None:
         usual = np.diag(self.A) / self.A[0, 0]
@@ -232,3 +233,4 @@ class WideLags:
         self.P, self.W = state["P"].copy(), state["W"].copy()
         self.n_rows, self._n_waiting, self._since = state["n_rows"], len(state["features"]), list(state["since"])
         self._features[: self._n_waiting], self._targets[: self._n_waiting] = state["features"], state["targets"]
+        self._measure()

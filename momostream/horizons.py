@@ -14,15 +14,18 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import ndtr, ndtri
 
 from momostream import kernels
 from momostream.blending import Blend, Outlook, Ties
 from momostream.circuits import Circuits, StreamSettings
-from momostream.past import Past
+from momostream.conformal import Conformal
+from momostream.marginals import Marginals
+from momostream.past import SLOW_STEP, Past
 from momostream.regressions import OwnLags, WideLags
 from momostream.seasons import find_season
 
-__all__ = ["HorizonModel", "HorizonSettings", "Joint"]
+__all__ = ["HorizonModel", "HorizonSettings", "Joint", "Paths"]
 
 Array = NDArray[np.float64]
 log = logging.getLogger("momostream")
@@ -35,6 +38,8 @@ MOST_FEATURES, MOST_LAGS = 180, 9
 TOO_WIDE = 400
 # Of forecasts of so many steps every one is learnt from, of longer ones every second, third...
 EVERY_STEPS = 24
+# Groups of paths whose expectations stand for all in the law of a step.
+PATH_GROUPS = 12
 # Rows looked at for a season, and how often: whenever their number has doubled.
 SEASON_ROWS, FIRST_LOOK = 1024, 64
 
@@ -82,6 +87,7 @@ class HorizonSettings:
     experts: tuple[str, ...] = (*LINEAR, "matern32", "residual matern32")
     lags: int | None = None
     seasons: tuple[int, ...] | None = None
+    conformal: bool = False
     max_points: int = 192
     window: int | None = None
     memory_budget: int | None = None
@@ -171,6 +177,7 @@ class HorizonModel:
         self._every = 1 + H // EVERY_STEPS
         self.blend = Blend(len(members), H, P, self._every)
         self.outlook, self.ties = Outlook(H, P, self._every), Ties(H, P)
+        self.conformal = Conformal(H, P) if settings.conformal else None
         self.seasons: tuple[int, ...] = ()
         self.past = Past(P, n_inputs, self._capacity(settings.seasons))
         self._look = FIRST_LOOK
@@ -236,6 +243,8 @@ class HorizonModel:
         )  # fmt: skip
         self.blend.learn(self._errors)
         scores = self.outlook.learn(self._values, self._law)
+        if self.conformal is not None:
+            self.conformal.learn(scores)
         n = min(H, now)
         steps = self._steps[:n]
         self._scores[(now - steps) % H, steps - 1] = scores[:n]
@@ -327,17 +336,15 @@ class HorizonModel:
         if self.own is not None:
             self.own.predict(past, located[2:4], slopes)
             at = 4
-        changes = None
         if self.wide is not None:
             changes = self.wide.predict(self._features[slot]).reshape(-1, H, P)
             located[at : at + 2] = past.values + changes
             at += 2
-        point = self._points[slot]
-        for circuits, base in ((self.plain, None), (self.residual, changes)):
+        for circuits in (self.plain, self.residual):
             if circuits is not None:
                 n = len(circuits.trees)
-                found = self._predict(circuits, point)
-                located[at : at + n] = past.values + found + (0.0 if base is None else base[1])
+                base = past.values if circuits is self.plain else located[5 if self.own is not None else 3]
+                located[at : at + n] = base + self._predict(circuits, self._points[slot])
                 at += n
         return located, slopes
 
@@ -365,6 +372,24 @@ class HorizonModel:
             law[0] += np.where(self.outlook.stands_still[:, None, None] > 0.0, 0.0, moved)
         return Joint(law, self.ties.copy())
 
+    def simulate(self, n_paths: int, horizon: int, X: Array | None, rng: np.random.Generator) -> Joint:
+        """The law of any number of steps, by paths that are drawn step by step and fed back.
+
+        Parameters
+        ----------
+        n_paths
+            Paths drawn; the law of a step is the mixture of what each path expects there.
+        horizon
+            Steps ahead.
+        X
+            Inputs of these steps, shape ``(horizon, n_inputs)``; by default they stay.
+        rng
+            Where randomness comes from.
+        """
+        if self.settings.horizon != 1:
+            raise ValueError(f"paths are drawn by models of one step, this one has {self.settings.horizon}")
+        return Paths(self, n_paths, horizon, X, rng).joint()
+
     @property
     def weights(self) -> Array:
         """Weight of each expert in the blend, shape ``(n_experts, horizon, n_series)``."""
@@ -380,7 +405,7 @@ class HorizonModel:
     # ------------------------------------------------------------------ as plain data
 
     _RINGS = ("_located", "_sloped", "_blend_slope", "_laws", "_scores", "_points", "_features", "_expected")
-    _PARTS = ("past", "own", "wide", "plain", "residual", "blend", "outlook", "ties")
+    _PARTS = ("past", "own", "wide", "plain", "residual", "blend", "outlook", "ties", "conformal")
 
     def state(self) -> dict[str, Any]:
         """Everything that cannot be made again, as plain data."""
@@ -404,3 +429,127 @@ class HorizonModel:
         for name in cls._RINGS:
             setattr(model, name, state[name.strip("_")].copy())
         return model
+
+
+class Paths:
+    """Futures of a model of one step, drawn together.
+
+    Every path has a past of its own; experts, blend and law are those of the model.
+    """
+
+    def __init__(
+        self, model: HorizonModel, n_paths: int, horizon: int, X: Array | None, rng: np.random.Generator
+    ) -> None:
+        self.model, self.n_paths, self.horizon, self.rng = model, n_paths, horizon, rng
+        past = model.past
+        rows = slice(past.first, past.last + 1)
+        self.now = past.last - past.first
+        n_rows = self.now + 1 + horizon
+        self.series = np.zeros((n_paths, n_rows, 4, model.n_series))
+        self.series[:, : self.now + 1] = past.series[rows]
+        self.inputs = np.zeros((n_rows, 2, model.n_inputs))
+        self.inputs[: self.now + 1] = past.inputs[rows]
+        known = np.full((horizon, model.n_inputs), np.nan) if X is None else X
+        self.inputs[self.now + 1 :, 0] = np.where(np.isnan(known), past.inputs[past.last, 0], known)
+        self.inputs[self.now + 1 :, 1] = past.inputs[past.last, 1]
+        self.slow_step = max(SLOW_STEP, 1.0 / past.n_rows)
+
+    def joint(self) -> Joint:
+        """Draw the paths and gather their laws."""
+        model, n, P = self.model, self.n_paths, self.model.n_series
+        members = model.joint().law[:, :, 0]
+        moving = model.outlook.stands_still[:, None] == 0.0
+        tie = np.linalg.cholesky(model.ties.between_series)
+        law = np.empty((5, len(members[0]) * PATH_GROUPS, self.horizon, P))
+        scores = np.empty((n, self.horizon, P))
+        for step in range(self.horizon):
+            last = self.series[:, self.now, 0]
+            blend = self._blend()
+            location = np.where(moving, blend[:, None], last[:, None])
+            law[:, :, step] = _grouped(members, location)
+            z = self.rng.standard_normal((n, P)) @ tie.T
+            marginals = Marginals(members[4], location, members[2], members[3])
+            self._append(marginals.quantile(np.clip(ndtr(z), 1e-9, 1.0 - 1e-9)))
+            ranks = np.argsort(np.argsort(self.series[:, self.now, 0], axis=0), axis=0)
+            scores[:, step] = ndtri((ranks + 0.5) / n)
+        ties = Ties(self.horizon, P)
+        for path in scores:
+            ties.learn(path)
+        return Joint(law, ties)
+
+    def _blend(self) -> Array:
+        """What each path expects next, shape ``(n_paths, n_series)``."""
+        model, n, P = self.model, self.n_paths, self.model.n_series
+        last = self.series[:, self.now, 0]
+        located = np.empty((len(model.members), n, P))
+        located[0], located[1] = last, last
+        if model.seasons and self.now + 1 >= model.seasons[0]:
+            located[1] = self.series[:, self.now + 1 - model.seasons[0], 0]
+        at = 2
+        if model.own is not None:
+            change = self.inputs[self.now + 1, 0] - self.inputs[self.now, 0]
+            place, slope = np.empty((2, 1, P)), np.empty((2, 1, P, model.n_inputs))
+            for path in range(n):
+                model.own.predict_at(self.series[path], self.inputs, 0, self.now, place, slope)
+                located[2:4, path] = (place + slope @ change)[:, 0]
+            at = 4
+        features, points = self._features()
+        if model.wide is not None:
+            located[at : at + 2] = last + model.wide.predict(model.wide.cut(features))
+            at += 2
+        for circuits in (model.plain, model.residual):
+            if circuits is not None:
+                base = last if circuits is model.plain else located[5 if model.own is not None else 3]
+                for tree in circuits.trees:
+                    location, spread = np.empty((2, n, P))
+                    tree.predict_rows(np.ascontiguousarray(points[:, tree.start :]), location, spread)
+                    located[at] = base + np.where(np.isfinite(spread), location, 0.0)
+                    at += 1
+        return np.einsum("knp,pk->np", located, model.blend.weights[0])
+
+    def _features(self) -> tuple[Array, Array]:
+        """Features for the wide regression and points for the circuits, as `HorizonModel` makes them for one row."""
+        model, n, now = self.model, self.n_paths, self.now
+        values, inputs = self.series[:, now, 0], self.inputs[now]
+        seasonal = np.zeros((n, 0))
+        if model.settings.seasons:
+            season = model.seasons[0]
+            there = self.series[:, [now - season, now - season + 1], 0] if now >= season else values[:, None]
+            seasonal = (there - values[:, None] + np.zeros((1, 2, 1))).reshape(n, -1)
+        newest = self.series[:, max(now - model.n_lags, 0) : now + 1, 0]
+        changes = np.zeros((n, model.n_lags, model.n_series))
+        changes[:, : newest.shape[1] - 1] = (newest[:, 1:] - newest[:, :-1])[:, ::-1]
+        ones, time = (
+            np.ones((n, 1)),
+            np.full((n, 1), model.n_rows - 1.0 + now - (self.series.shape[1] - 1 - self.horizon)),
+        )
+        x, away = np.broadcast_to(inputs[0], (n, inputs.shape[1])), inputs[0] - inputs[1]
+        points = np.hstack([time, values, x, seasonal, changes[:, 0]])
+        levels = values - self.series[:, now, 1]
+        features = np.hstack([ones, levels, np.broadcast_to(away, x.shape), seasonal, changes.reshape(n, -1)])
+        return features, points
+
+    def _append(self, values: Array) -> None:
+        """Put a step behind every path."""
+        self.now += 1
+        before, row = self.series[:, self.now - 1], self.series[:, self.now]
+        row[:, 0] = values
+        row[:, 1] = before[:, 1] + self.slow_step * (values - before[:, 1])
+        row[:, 2] = self.series[:, max(self.now + 1 - kernels.SHORT, 0) : self.now + 1, 0].mean(axis=1)
+        row[:, 3] = self.series[:, max(self.now + 1 - kernels.LONG, 0) : self.now + 1, 0].mean(axis=1)
+
+
+def _grouped(members: Array, location: Array) -> Array:
+    """The mixture over all paths of laws of the same shape ``(5, n_members, n_series)``, in a few groups of paths.
+
+    ``location`` has the shape ``(n_paths, n_members, n_series)``. Paths of a group, neighbours in what they expect,
+    become one component with the spread that is between them.
+    """
+    parts = np.array_split(np.sort(location, axis=0), PATH_GROUPS)
+    law = np.empty((5, PATH_GROUPS, *members.shape[1:]))
+    law[:] = members[:, None]
+    for group, part in enumerate(parts):
+        law[0, group] = part.mean(axis=0)
+        law[1:3, group] = np.sqrt(members[1:3] ** 2 + part.var(axis=0))
+        law[4, group] = members[4] * len(part) / len(location)
+    return law.reshape(5, -1, members.shape[2])

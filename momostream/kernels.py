@@ -1627,8 +1627,8 @@ def blend_solve(n_steps, caution, moments, pull, weights):
                     whole_error += w[k] * pull[k]
                 total = 0.0
                 for k in range(K):
-                    ratio = whole_error / max(pull[k], 1e-3 * whole_error)
-                    w[k] = max(w[k] * math.sqrt(min(max(ratio, 0.25), 4.0)), LEAST_BLEND)
+                    gain = min(max(1.0 - pull[k] / whole_error, -2.0), 2.0)
+                    w[k] = max(w[k] * math.exp(0.5 * gain), LEAST_BLEND)
                     total += w[k]
                 for k in range(K):
                     w[k] /= total

@@ -95,10 +95,11 @@ class OwnLags:
 
         The location holds if inputs stay as they are; the slope says how it moves with a change of each input.
         """
-        kernels.own_predict(
-            past.series, past.inputs, past.first, past.last, self.seasons, REACH, self.A, self.W, self._f,
-            location, slope,
-        )  # fmt: skip
+        self.predict_at(past.series, past.inputs, past.first, past.last, location, slope)
+
+    def predict_at(self, series: Array, inputs: Array, first: int, now: int, location: Array, slope: Array) -> None:
+        """As `predict`, for rows that are laid out as those of a past."""
+        kernels.own_predict(series, inputs, first, now, self.seasons, REACH, self.A, self.W, self._f, location, slope)
 
     @property
     def nbytes(self) -> int:

@@ -38,19 +38,23 @@ def find_season(Y: Array) -> int | None:
     longest = n // N_SEEN
     if longest < SHORTEST + 1:
         return None
-    changes = changes - changes.mean(axis=0)
-    deviation = changes.std(axis=0)
-    changes = changes[:, deviation > 0.0] / deviation[deviation > 0.0]
-    # One jump is not a season.
-    changes = np.clip(changes, -4.0, 4.0)
+    # What moves by round-off only does not move.
+    changes = changes[:, changes.std(axis=0) > 1e-9 * np.abs(Y).max(axis=0)]
+    if not changes.shape[1]:
+        return None
+    # One jump is not a season, and must not hide one: it is cut in passes, since it is part of the deviation, too.
+    for _ in range(8):
+        changes = changes - changes.mean(axis=0)
+        reach = 4.0 * changes.std(axis=0)
+        changes = np.clip(changes, -reach, reach)
     spectrum = np.abs(np.fft.rfft(changes, 2 * n, axis=0)) ** 2
     shared = np.fft.irfft(spectrum, axis=0)[: longest + 2] / np.arange(n, n - longest - 2, -1)[:, None]
-    if not shared.shape[1]:
-        return None
     correlation = (shared / shared[0]).mean(axis=1)
     lags = np.arange(SHORTEST, longest + 1)
     at = correlation[lags]
-    is_peak = (at > correlation[lags - 1]) & (at >= correlation[lags + 1]) & (at > LEAST_CORRELATION)
+    # Few rows of noise correlate by chance.
+    least = max(LEAST_CORRELATION, 4.0 / np.sqrt(n))
+    is_peak = (at > correlation[lags - 1]) & (at >= correlation[lags + 1]) & (at > least)
     # Slow waves have a hump around every lag: a season has a valley between itself and now.
     valley = np.minimum.accumulate(correlation)[lags]
     is_peak &= at - valley > PROMINENCE

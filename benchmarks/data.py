@@ -69,10 +69,14 @@ class Feed(NamedTuple):
 
 
 class Series(NamedTuple):
-    """Series to forecast, one column each, in order of arrival; NaN where a value is missing."""
+    """Series to forecast, one column each, in order of arrival; NaN where a value is missing.
+
+    ``times`` are those of the rows where the file tells the date, else None.
+    """
 
     names: list[str]
     Y: Array
+    times: pd.DatetimeIndex | None
 
 
 def folder() -> Path:
@@ -128,13 +132,16 @@ def series(name: str, rows: int) -> Series:
     frame, inputs, targets = read(name)
     plan, kinds = FORECASTS[name], {"inputs": inputs, "targets": targets}
     names = [column for kind in plan.kinds for column in kinds[kind] if column not in plan.without]
-    frame = frame[names].iloc[plan.first :: plan.step].iloc[:rows].astype(float)
+    frame = frame.iloc[plan.first :: plan.step].iloc[:rows]
+    # Seasons are known where there are dates; other clocks count seconds of a simulation.
+    times = None if plan.season is None else pd.DatetimeIndex(pd.to_datetime(frame[about()[name]["time"]]))
+    frame = frame[names].astype(float)
     # Not by the deviation: that of a constant is not exactly zero.
     frame = frame.loc[:, frame.max() > frame.min()]
     head = frame.iloc[:SCALED_BY]
     deviation = np.where(head.max() > head.min(), head.std(ddof=0), frame.std(ddof=0))
     Y = (frame.to_numpy() - head.mean().to_numpy()) / deviation
-    return Series(list(frame.columns), np.ascontiguousarray(Y))
+    return Series(list(frame.columns), np.ascontiguousarray(Y), times)
 
 
 def forward_filled(Y: Array) -> Array:

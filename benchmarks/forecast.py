@@ -73,22 +73,23 @@ class Model(Protocol):
 
 
 class Momostream:
-    """momostream's forecaster with its defaults; a missing value is an absent key."""
+    """momostream's forecaster with its defaults, and the time of each row where it is known."""
 
-    def __init__(self, names: list[str], horizon: int, seed: int) -> None:
+    def __init__(self, names: list[str], horizon: int, seed: int, times: pd.DatetimeIndex | None = None) -> None:
         from momostream import MOMoGPForecaster
 
-        self.model = MOMoGPForecaster(horizon=horizon, seed=seed)
-        self.names, self.horizon = names, horizon
+        self.model = MOMoGPForecaster(horizon=horizon, time=None if times is None else "time", seed=seed)
+        self.names, self.horizon, self.times = names, horizon, times
 
-    def rows(self, Y: Array) -> Iterator[dict[str, float]]:
+    def rows(self, Y: Array) -> Iterator[tuple[dict[str, float], dict[str, Any] | None]]:
         """Dicts."""
-        for y in Y.tolist():
-            yield {name: value for name, value in zip(self.names, y, strict=True) if value == value}
+        for row, y in enumerate(Y.tolist()):
+            known = {name: value for name, value in zip(self.names, y, strict=True) if value == value}
+            yield known, None if self.times is None else {"time": self.times[row].to_pydatetime()}
 
-    def learn(self, y: dict[str, float]) -> None:
+    def learn(self, row: tuple[dict[str, float], dict[str, Any] | None]) -> None:
         """Learn the row."""
-        self.model.learn_one(y)
+        self.model.learn_one(*row)
 
     def forecast(self) -> Any:
         """The law as momostream gives it."""
@@ -96,45 +97,37 @@ class Momostream:
 
     def law(self, answer: Any) -> Law | None:
         """None before all series have been seen."""
-        return ByName(answer, self.names) if answer and len(answer.mean.columns) == len(self.names) else None
+        return InOrder(answer, self.names) if answer and len(answer.series) == len(self.names) else None
 
 
-class ByName:
-    """A forecast whose steps and series have names, as arrays."""
+class InOrder:
+    """A forecast as arrays, the series in the order of the feed."""
 
     def __init__(self, forecast: Any, names: list[str]) -> None:
-        self._forecast, self._names = forecast, names
-
-    def _frame(self, y: Array) -> pd.DataFrame:
-        return pd.DataFrame(y, index=self._forecast.mean.index, columns=self._names)
-
-    def _array(self, frame: pd.DataFrame) -> Array:
-        return frame[self._names].to_numpy(dtype=float)
+        self._arrays, series = forecast.arrays, list(forecast.series)
+        self._there = [series.index(name) for name in names]
+        self._here = [names.index(name) for name in series]
 
     @property
     def mean(self) -> Array:
         """Mean of each value."""
-        return self._array(self._forecast.mean)
+        return np.asarray(self._arrays.mean[:, self._there])
 
     def log_pdf(self, y: Array) -> Array:
         """Log density of each value."""
-        return self._array(self._forecast.log_pdf_each(self._frame(y)))
+        return np.asarray(self._arrays.log_pdf(y[:, self._here])[:, self._there])
 
     def cdf(self, y: Array) -> Array:
         """Distribution function of each value."""
-        return self._array(self._forecast.cdf(self._frame(y)))
+        return np.asarray(self._arrays.cdf(y[:, self._here])[:, self._there])
 
     def crps(self, y: Array) -> Array:
         """Ranked score of each value."""
-        return self._array(self._forecast.crps(self._frame(y)))
+        return np.asarray(self._arrays.crps(y[:, self._here])[:, self._there])
 
 
 def there(feed: str, model: str) -> str | None:
     """Why a model cannot be run on a feed, None if it can."""
-    if model == "momostream":
-        import momostream
-
-        return None if hasattr(momostream, "MOMoGPForecaster") else "there is no momostream.MOMoGPForecaster yet"
     if model == "seasonal_last" and FORECASTS[feed].season is None:
         return "no season"
     if model in PEERS and kept(feed, model) is None:
@@ -147,9 +140,10 @@ def there(feed: str, model: str) -> str | None:
 
 def measure(task: Result) -> Result:
     """Run one model over one feed."""
-    names, Y = series(task["feed"], task["rows"])
+    names, Y, times = series(task["feed"], task["rows"])
     if task["model"] == "momostream":
-        record, done = run(Momostream(names, task["horizon"], task["seed"]), Y, task["horizon"], cap=task["cap"])
+        model = Momostream(names, task["horizon"], task["seed"], times)
+        record, done = run(model, Y, task["horizon"], cap=task["cap"])
         return {**task, **figures(record, done, 1)}
     size = Size(task["horizon"], len(names), FORECASTS[task["feed"]].season)
     if task["model"] in PEERS:

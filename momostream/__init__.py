@@ -1,8 +1,8 @@
 """Online forecasts of multivariate sensor feeds with honest joint uncertainty.
 
 The model is MOMoGP [1]_: a probabilistic circuit of sums, covariate gates and output splits over Gaussian
-process experts. `MOMoGPRegressor` learns from a stream, after river's protocol; `momostream.sklearn` holds the
-estimator for batches of rows.
+process experts. `MOMoGPForecaster` and `MOMoGPRegressor` learn from a stream, after river's protocols;
+`momostream.sklearn` holds the estimator for batches of rows.
 
 Importing the package is cheap: what it exports is loaded at first use.
 
@@ -19,6 +19,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from . import metrics as metrics
     from . import sklearn as sklearn
+    from .backtesting import backtest
+    from .forecasting import MOMoGPForecaster
     from .nodes import Circuit
     from .online import MOMoGPRegressor
     from .persistence import load
@@ -26,13 +28,24 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-__all__ = ["PRESETS", "STREAM_PRESETS", "Circuit", "MOMoGPRegressor", "__version__", "load"]
+__all__ = [
+    "PRESETS",
+    "STREAM_PRESETS",
+    "Circuit",
+    "MOMoGPForecaster",
+    "MOMoGPRegressor",
+    "__version__",
+    "backtest",
+    "load",
+]
 
 _HOMES = {
     "PRESETS": "momostream.presets",
     "STREAM_PRESETS": "momostream.presets",
     "Circuit": "momostream.nodes",
+    "MOMoGPForecaster": "momostream.forecasting",
     "MOMoGPRegressor": "momostream.online",
+    "backtest": "momostream.backtesting",
     "load": "momostream.persistence",
 }
 # Not in __all__: a star import must not load scikit-learn.

@@ -134,7 +134,10 @@ class Outlook:
         if n_missing.any():
             steps = np.arange(1, H + 1)[:, None] + n_missing.astype(np.int64)
             place = np.minimum(steps, H) - 1
-            spreads = spreads[:, place, np.arange(self.n_series)] * np.sqrt(np.maximum(steps / H, 1.0))
+            here = spreads[:, place, np.arange(self.n_series)]
+            # Beyond the last step like a random walk, but no further than the series itself goes.
+            most = np.maximum(here, np.sqrt(self.outputs[3]).reshape(here.shape[1:]))
+            spreads = np.minimum(here * np.sqrt(np.maximum(steps / H, 1.0)), most)
         return np.asarray(spreads)
 
     def _guessed(self, spreads: Array, last: Array) -> Array:

@@ -229,9 +229,11 @@ class HorizonModel:
         if self.settings.seasons is None and self.past.n_rows == self._look:
             self._look_for_season()
         self._look_around(now % H)
+        # Made here even if nobody asks, so that asking changes nothing.
         self._made = None
+        made = self._forecast()
         if now % self._every == 0:
-            self._keep(self._forecast(), now % H)
+            self._keep(made, now % H)
 
     def _learn_forecasts(self, y: Array, now: int) -> None:
         """Compare the value with all forecasts of it, those made one row ago first."""

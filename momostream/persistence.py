@@ -8,7 +8,7 @@ class and parameters and starts afresh.
 from __future__ import annotations
 
 from os import PathLike
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from river import base
@@ -16,12 +16,15 @@ from river import base
 from momostream import container
 from momostream.online import MOMoGPRegressor
 
+if TYPE_CHECKING:
+    from momostream.forecasting import MOMoGPForecaster
+
 __all__ = ["load", "save"]
 
-REGRESSOR = "regressor"
+REGRESSOR, FORECASTER = "regressor", "forecaster"
 
 
-def save(model: MOMoGPRegressor, path: str | PathLike[str]) -> None:
+def save(model: MOMoGPRegressor | MOMoGPForecaster, path: str | PathLike[str]) -> None:
     """Write a model to a file, all or nothing.
 
     Examples
@@ -38,40 +41,52 @@ def save(model: MOMoGPRegressor, path: str | PathLike[str]) -> None:
     >>> again.predict_one({"x": 3}) == model.predict_one({"x": 3})
     True
     """
+    kind = REGRESSOR if isinstance(model, MOMoGPRegressor) else FORECASTER
     # Within the lock: what is learnt meanwhile must not be half of the file.
     with model._lock:
-        container.write(path, REGRESSOR, {"parameters": _plain_parameters(model), "state": model._state()})
+        container.write(path, kind, {"parameters": _plain_parameters(model), "state": model._state()})
 
 
-def load(path: str | PathLike[str]) -> MOMoGPRegressor:
-    """Read a model that `save` wrote.
+def load(path: str | PathLike[str]) -> Any:
+    """Read a model that `save` wrote: a `momostream.MOMoGPRegressor` or a `momostream.MOMoGPForecaster`.
 
     Raises
     ------
     momostream.container.FileFormatError
         The file is not one of ours, is cut off or altered, or comes from a newer version.
     """
-    _, tree = container.read(path, REGRESSOR)
+    kind, tree = container.read(path)
+    if kind not in {REGRESSOR, FORECASTER}:
+        raise container.FileFormatError(f"{path}: holds a {kind}, expected a {REGRESSOR} or a {FORECASTER}")
     try:
         parameters = dict(tree["parameters"])
         for name in ("bounds", "transforms"):
             if parameters[name] is not None:
                 parameters[name] = {key: item for key, item in parameters[name]}
-        detector = parameters.pop("drift_detector")
-        model = MOMoGPRegressor(**parameters, drift_detector=_detector(detector))
+        model = _fresh(kind, parameters)
         model._restore(tree["state"])
     except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
         raise container.FileFormatError(f"{path}: the contents do not fit this version ({error})") from error
     return model
 
 
-def _plain_parameters(model: MOMoGPRegressor) -> dict[str, Any]:
+def _fresh(kind: str, parameters: dict[str, Any]) -> MOMoGPRegressor | MOMoGPForecaster:
+    if kind == REGRESSOR:
+        detector = parameters.pop("drift_detector")
+        return MOMoGPRegressor(**parameters, drift_detector=_detector(detector))
+    # Here and not above: river.time_series takes 2 s to import.
+    from momostream.forecasting import MOMoGPForecaster
+
+    return MOMoGPForecaster(**parameters)
+
+
+def _plain_parameters(model: MOMoGPRegressor | MOMoGPForecaster) -> dict[str, Any]:
     parameters = dict(model._get_params())
     for name in ("bounds", "transforms"):
         value = parameters[name]
         # Names of targets need not be text.
         parameters[name] = None if value is None else [[key, item] for key, item in value.items()]
-    detector = model.drift_detector
+    detector = getattr(model, "drift_detector", None)
     if detector is not None:
         # Here and not above: river.drift takes 2 s to import.
         from river import drift

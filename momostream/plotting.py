@@ -1,4 +1,4 @@
-"""Pictures of what the library returns: circuits, lengthscales, predictions, correlations between outputs.
+"""Pictures of what the library returns: circuits, lengthscales, predictions, forecasts, correlations.
 
 Every function draws into ``ax`` if one is given, else into a figure of its own, and returns the figure. Figures are
 made without pyplot: nothing stays open, and no backend is chosen.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import textwrap
 from collections import deque
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
@@ -26,9 +26,12 @@ from momostream.model import Model
 from momostream.nodes import GATE, KINDS, OUTPUTS, REGION, SUM, Circuit
 
 if TYPE_CHECKING:
+    import pandas as pd
+
+    from momostream.forecast import Forecast
     from momostream.sklearn import MOMoGPRegressor
 
-__all__ = ["plot_circuit", "plot_correlation", "plot_lengthscales", "plot_prediction"]
+__all__ = ["plot_circuit", "plot_correlation", "plot_forecast", "plot_lengthscales", "plot_prediction"]
 
 Array = NDArray[np.float64]
 
@@ -419,27 +422,31 @@ def plot_prediction(
         ax = _new_axes(8.0, 3.2)
     # Lines and bands follow the axis, whatever the order of the rows.
     order = np.argsort(places, kind="stable")
-    # Wide intervals first, pale: the narrow ones lie on top of them.
-    for level in sorted(levels, reverse=True):
-        lower, upper = (side[order, position] for side in distribution.interval(level))
-        shade = 0.62 - 0.5 * level
-        ax.fill_between(places[order], lower, upper, color="C0", alpha=shade, lw=0, label=f"{100 * level:.4g} %")
-    ax.plot(places[order], distribution.quantile(0.5)[order, position], color="C0", lw=1.2, label="median")
+    intervals = {level: [side[order, position] for side in distribution.interval(level)] for level in levels}
+    _draw_fan(ax, places[order], intervals, distribution.quantile(0.5)[order, position])
     if y is not None:
         ax.plot(places, _truth(y, distribution, position), "k.", ms=3, label="truth")
     names = distribution.targets
     ax.set_ylabel(f"y{position}" if names is None else str(names[position]))
     ax.set_xlabel("row" if x is None else str(getattr(x, "name", None) or ""))
     ax.margins(x=0.01)
-    ax.legend(
-        loc="lower center",
-        bbox_to_anchor=(0.5, 1.0),
-        ncols=len(levels) + 2,
-        frameon=False,
-        fontsize=8,
-        columnspacing=1.2,
-    )
+    _legend_above(ax)
     return _figure_of(ax)
+
+
+def _draw_fan(ax: Axes, places: NDArray[Any], intervals: Mapping[float, Sequence[Array]], median: Array) -> None:
+    # Wide intervals first, pale: the narrow ones lie on top of them.
+    for level, (lower, upper) in sorted(intervals.items(), reverse=True):
+        shade = 0.62 - 0.5 * level
+        ax.fill_between(places, lower, upper, color="C0", alpha=shade, lw=0, label=f"{100 * level:.4g} %")
+    ax.plot(places, median, color="C0", lw=1.2, label="median")
+
+
+def _legend_above(ax: Axes) -> None:
+    n_columns = len(ax.get_legend_handles_labels()[1])
+    ax.legend(
+        loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=n_columns, frameon=False, fontsize=8, columnspacing=1.2
+    )
 
 
 def _truth(y: ArrayLike, distribution: Distribution, position: int) -> Array:
@@ -450,6 +457,70 @@ def _truth(y: ArrayLike, distribution: Distribution, position: int) -> Array:
     if values.shape != (n_rows,):
         raise ValueError(f"y must have shape ({n_rows},) or ({n_rows}, {n_targets}), not {values.shape}")
     return values
+
+
+# ---------------------------------------------------------------------------------------------------------------
+# Forecasts
+
+
+def plot_forecast(
+    forecast: Forecast,
+    history: pd.DataFrame | None = None,
+    levels: Sequence[float] = (0.5, 0.9),
+    ax: Axes | Sequence[Axes] | None = None,
+) -> Figure:
+    """Draw each series of a forecast: its past, a fan of central intervals, and the median.
+
+    Parameters
+    ----------
+    forecast
+        What ``forecast(horizon, with_dist=True)`` returns.
+    history
+        Rows before the forecast, columns by series; series without one are drawn without a past. Where steps are
+        numbered, the rows are counted backwards from 0, else their index must hold times as the forecast has.
+    levels
+        Probabilities inside the intervals.
+    ax
+        Axes to draw into, one for each series; None makes a figure.
+
+    Returns
+    -------
+    matplotlib.figure.Figure
+        The figure that holds the drawing.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> from momostream import MOMoGPForecaster
+    >>> frame = pd.DataFrame({"power": np.sin(np.arange(60.0) / 3)})
+    >>> model = MOMoGPForecaster(horizon=5, experts=("last value", "own lags")).fit(frame)
+    >>> figure = plot_forecast(model.forecast(5, with_dist=True), frame[-20:])
+    >>> print([text.get_text() for text in figure.axes[0].get_legend().get_texts()])
+    ['90 %', '50 %', 'median', 'history']
+    """
+    if not len(levels):
+        raise ValueError("levels is empty: name at least one probability between 0 and 1")
+    names, places = forecast.series, np.asarray(forecast.index)
+    if ax is None:
+        figure = Figure(figsize=(8.0, 0.8 + 2.0 * len(names)), layout="constrained", dpi=150)
+        axes = [*figure.subplots(len(names), 1, sharex=True, squeeze=False)[:, 0]]
+    else:
+        axes = [ax] if isinstance(ax, Axes) else list(ax)
+    if len(axes) != len(names):
+        raise ValueError(f"got {len(axes)} axes for {len(names)} series")
+    intervals, medians = {level: forecast.interval(level).to_numpy() for level in levels}, forecast.median.to_numpy()
+    for j, (name, axis) in enumerate(zip(names, axes, strict=True)):
+        sides = {level: [both[:, 2 * j], both[:, 2 * j + 1]] for level, both in intervals.items()}
+        _draw_fan(axis, places, sides, medians[:, j])
+        if history is not None and name in history.columns:
+            numbered = forecast.index.name == "step"
+            before = np.arange(1 - len(history), 1) if numbered else np.asarray(history.index)
+            axis.plot(before, history[name].to_numpy(dtype=np.float64), "k-", lw=0.8, label="history")
+        axis.set_ylabel(str(name))
+        axis.margins(x=0.01)
+    axes[-1].set_xlabel(str(forecast.index.name))
+    _legend_above(axes[0])
+    return _figure_of(axes[0])
 
 
 # ---------------------------------------------------------------------------------------------------------------

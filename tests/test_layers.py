@@ -19,9 +19,9 @@ PACKAGE = ROOT / "momostream"
 
 # A module imports modules of strictly lower rank only.
 LAYERS = [
-    {"kernels", "student", "warping", "presets", "nodes", "datasets", "rows", "vocabulary", "container", "past", "seasons"},
-    {"marginals", "dense", "covariance", "statistics", "autoregression", "stacking", "regressions", "calendars"},
-    {"laws", "regions", "bounded", "blending", "conformal"},
+    {"kernels", "student", "warping", "presets", "nodes", "datasets", "rows", "vocabulary", "container", "seasons"},
+    {"marginals", "dense", "covariance", "statistics", "autoregression", "stacking", "past", "calendars"},
+    {"laws", "regions", "bounded", "blending", "regressions", "conformal"},
     {"distribution", "linear", "structure", "tuning", "weights", "leaves"},
     {"inference", "trees"},
     {"experts", "circuits"},

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import matplotlib
 import numpy as np
@@ -14,9 +15,10 @@ from matplotlib.figure import Figure
 from numpy.testing import assert_allclose
 
 from momostream import Circuit
+from momostream.forecast import Forecast
 from momostream.model import Model, Settings
 from momostream.nodes import GATE, REGION, SUM
-from momostream.plotting import plot_circuit, plot_correlation, plot_lengthscales, plot_prediction
+from momostream.plotting import plot_circuit, plot_correlation, plot_forecast, plot_lengthscales, plot_prediction
 from momostream.sklearn import MOMoGPRegressor
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -292,6 +294,58 @@ def test_prediction_mistakes_are_named(law):
         plot_prediction(law, levels=())
 
 
+# ------------------------------------------------------------------ forecasts
+
+
+def forecast_of(names, times=None, zone=None):
+    law = np.ones((5, 1, 6, len(names)))
+    law[0] = np.arange(6.0)[:, None] + 10.0 * np.arange(len(names))
+    law[3] = 5.0
+    joint = SimpleNamespace(law=law, between_steps=np.eye(6), between_series=np.eye(len(names)))
+    return Forecast(joint, names, times=times, zone=zone)
+
+
+def test_forecast_draws_a_fan_for_each_series():
+    forecast = forecast_of(["power", "wind"])
+    history = pd.DataFrame({"wind": np.arange(10.0), "other": 0.0})
+    figure = forecast.plot(history=history, levels=(0.9, 0.5, 0.99))
+    power, wind = figure.axes
+    assert (power.get_ylabel(), wind.get_ylabel(), wind.get_xlabel()) == ("power", "wind", "step")
+    assert words(power.get_legend().get_texts()) == ["99 %", "90 %", "50 %", "median"]
+    assert wind.get_legend() is None
+    assert_allclose(wind.lines[0].get_xdata(), np.arange(1, 7))
+    assert_allclose(wind.lines[0].get_ydata(), forecast.median["wind"])
+    assert_allclose(wind.lines[1].get_xdata(), np.arange(-9, 1))
+    assert_allclose(wind.lines[1].get_ydata(), history["wind"])
+    assert len(power.lines) == 1
+    for band, level in zip(wind.collections, (0.99, 0.9, 0.5), strict=True):
+        lower, upper = band_of(band)
+        assert_allclose(lower, forecast.interval(level)["wind"]["lower"])
+        assert_allclose(upper, forecast.interval(level)["wind"]["upper"])
+
+
+@pytest.mark.parametrize("zone", [None, "UTC"])
+def test_forecast_over_time(zone, tmp_path):
+    times = pd.date_range("2024-01-01", periods=16, freq="h", tz=zone)
+    forecast = forecast_of(["power"], times[10:].tz_localize(None).to_numpy(), zone)
+    figure = plot_forecast(forecast, pd.DataFrame({"power": np.zeros(10)}, index=times[:10]))
+    ax = figure.axes[0]
+    assert ax.get_xlabel() == "time"
+    assert pd.Timestamp(ax.lines[0].get_xdata()[0]) == times[10]
+    assert pd.Timestamp(ax.lines[1].get_xdata()[-1]) == times[9]
+    figure.savefig(tmp_path / "figure.png")
+
+
+def test_forecast_draws_into_the_axes_that_are_given():
+    axes = Figure().subplots(2)
+    assert plot_forecast(forecast_of(["power", "wind"]), ax=axes) is axes[0].figure
+    assert all(ax.has_data() for ax in axes)
+    with pytest.raises(ValueError, match="1 axes for 2 series"):
+        plot_forecast(forecast_of(["power", "wind"]), ax=axes[0])
+    with pytest.raises(ValueError, match="levels is empty"):
+        plot_forecast(forecast_of(["power"]), levels=())
+
+
 # ------------------------------------------------------------------ correlations
 
 
@@ -339,6 +393,7 @@ DRAWINGS = {
     "circuit": lambda model, law, ax=None: plot_circuit(model, ax=ax),
     "lengthscales": lambda model, law, ax=None: plot_lengthscales(model, ax=ax),
     "prediction": lambda model, law, ax=None: plot_prediction(law, ax=ax),
+    "forecast": lambda model, law, ax=None: plot_forecast(forecast_of(["power"]), ax=ax),
     "correlation": lambda model, law, ax=None: plot_correlation(law, ax=ax),
 }
 

@@ -45,7 +45,7 @@ from benchmarks.harness import (
     table,
     write_results,
 )
-from momostream import MOMoGPRegressor, kernels
+from momostream import MOMoGPForecaster, MOMoGPRegressor, kernels
 from momostream.trees import Gate, Tree
 
 Array = NDArray[np.float64]
@@ -283,6 +283,50 @@ def window(n_rows: int) -> Answer:
     return answer(["window", "predict", "learn", "both", "median"], lines, [at_most("ratio of the means", ratio, 1.5)])
 
 
+def forecast(n_rows: int) -> Answer:
+    """A row of the forecaster, learnt and forecast from, against one-step rows, CPU microseconds; and paths.
+
+    Seven series, which are targets and an input of the feed, 24 steps ahead; beside it the forecaster of one step, and
+    the regressor that predicts each row from the one before. All take turns, row by row; after the first third.
+    """
+    names = [*TARGETS, INPUTS[0]]
+    models: list[Any] = [
+        MOMoGPForecaster(horizon=24, seed=0), MOMoGPForecaster(horizon=1, seed=0), MOMoGPRegressor(seed=0),
+    ]  # fmt: skip
+    recursive = MOMoGPForecaster(strategy="recursive", seed=0)
+    spent, before = np.zeros((3, n_rows)), dict.fromkeys(names, 0.0)
+    for place, (x, y) in enumerate(islice(rows(), n_rows)):
+        now = {**y, INPUTS[0]: x[INPUTS[0]]}
+        for model, cost in zip(models, spent, strict=True):
+            start = clock()
+            if isinstance(model, MOMoGPForecaster):
+                model.learn_one(now)
+                model.forecast(model.horizon, with_dist=True)
+            else:
+                model.predict_one(before, with_dist=True)
+                model.learn_one(before, now)
+            cost[place] = (clock() - start) / 1e3
+        before = now
+        recursive.learn_one(now)
+    late = spent[:, n_rows // 3 :]
+    whole, one_step, regressor = late.mean(axis=1).tolist()
+    lines = [
+        [name, float(cost.mean()), *np.percentile(cost, (50, 99)).tolist()]
+        for name, cost in zip(("24 steps", "1 step", "regressor"), late, strict=True)
+    ]
+    coming = models[0].forecast(24, with_dist=True)
+    direct = cpu(lambda: coming.sample(1000, seed=0)) / 1e3
+    paths = cpu(lambda: recursive.forecast(24, with_dist=True).sample(1000, seed=0)) / 1e3
+    lines += [["1,000 paths, direct, ms", direct, "", ""], ["1,000 paths, recursive, ms", paths, "", ""]]
+    targets = [
+        at_most("24 steps over 1 step", whole / one_step, 4.0),
+        at_most("24 steps over the regressor", whole / regressor, 4.0),
+        at_most("1,000 paths, direct, ms", direct, 150.0),
+        at_most("1,000 paths, recursive, ms", paths, 1000.0),
+    ]
+    return answer(["what", "mean", "median", "p99"], lines, targets)
+
+
 def growth(n_rows: int) -> Answer:
     """Late rows of a long feed that drifts against early ones, with a memory budget of 1 GB.
 
@@ -413,6 +457,7 @@ QUESTIONS = {
     "pauses": Question(pauses, 20_000, 600),
     "blocks": Question(blocks, 10_000, 1_536),
     "window": Question(window, 10_000, 1_500),
+    "forecast": Question(forecast, 3_000, 600),
     "growth": Question(growth, 1_000_000, 1_000),
     "budget": Question(budget, 100_000, 2_000),
     "depth": Question(depth, 30_000, 1_500),

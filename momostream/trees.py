@@ -39,6 +39,8 @@ DEEP = 10
 GONE = "gone"
 # Weights of a sum never fall below this.
 LEAST_WEIGHT = 1e-4
+# Outputs that hyper-parameters are tuned for, at most: steps of a forecast resemble each other.
+TUNED_OUTPUTS = 48
 # Degrees of freedom of a leaf's law are at least these.
 LEAST_DOF = 2.5
 
@@ -515,6 +517,8 @@ class Tree:
         if leaf.prior_theta is not None:
             # A child resembles its parent; what it learns on fewer rows should not stray far.
             prior = prior.about(_heard(leaf.prior_theta, prior), growth.child_width)
+        if Y.shape[1] > TUNED_OUTPUTS:
+            Y = Y[:, np.linspace(0, Y.shape[1] - 1, TUNED_OUTPUTS).round().astype(np.intp)]
         offset, scale = standardisation(Y)
         R = (Y - offset) / scale
         R[np.isnan(R)] = 0.0

@@ -117,7 +117,9 @@ class Outlook:
         H, P = self.horizon, self.n_series
         law = np.empty((5, len(SPEEDS), H * P))
         law[0] = np.where(AT_LAST[:, None, None] > 0.0, last, blend).reshape(len(SPEEDS), -1)
-        law[1] = self._spreads(last, n_missing).reshape(len(SPEEDS), -1)
+        # Nobody is sure altogether, not even of a constant.
+        spreads = np.maximum(self._spreads(last, n_missing), 1e-9 * np.abs(last) + 1e-100)
+        law[1] = spreads.reshape(len(SPEEDS), -1)
         mixing = self.mixing.copy()
         better = law[1, BLEND_MEMBER] / np.maximum(law[1, LAST_MEMBER], 1e-300)
         mixing[0, 3:] *= np.minimum(better, 1.0) ** SHARPNESS
@@ -129,7 +131,7 @@ class Outlook:
         with np.errstate(divide="ignore", invalid="ignore"):
             # Few residuals say little about the next: wider by as much as a Student-t of so few is.
             spreads = np.sqrt(self.squares / self.masses * (1.0 + kernels.NU0 / self.masses))
-        if not self.masses[0, -1].all():
+        if not self.masses[0].all():
             spreads = self._guessed(spreads, last)
         if n_missing.any():
             steps = np.arange(1, H + 1)[:, None] + n_missing.astype(np.int64)
@@ -141,15 +143,13 @@ class Outlook:
         return np.asarray(spreads)
 
     def _guessed(self, spreads: Array, last: Array) -> Array:
-        """Steps without an error yet are guessed from the longest that has one; the size of a value if none has."""
+        """Steps without an error yet are guessed from the nearest that has one; the size of a value if none has."""
         known = self.masses[0] > 0.0
-        n_known = known.sum(axis=0)
-        steps = np.arange(1.0, self.horizon + 1.0)[:, None]
-        longest = np.maximum(n_known, 1)
-        base = spreads[:, longest - 1, np.arange(self.n_series)]
-        base = np.where(n_known > 0, base, np.abs(last) + 1.0)
-        guess = base[:, None] * np.sqrt(steps / longest)
-        return np.where(known, spreads, guess)
+        steps = np.arange(self.horizon)[:, None]
+        nearest = np.maximum.accumulate(np.where(known, steps, -1), axis=0)
+        nearest = np.where(nearest < 0, known.argmax(axis=0), nearest)
+        base = np.where(known.any(axis=0), spreads[:, nearest, np.arange(self.n_series)], np.abs(last) + 1.0)
+        return np.asarray(base * np.sqrt((steps + 1.0) / (nearest + 1.0)))
 
     def learn(self, y: Array, law: Array) -> Array:
         """Learn values ``(horizon, n_series)`` of the steps of one law each; returns their normal scores."""

@@ -190,7 +190,7 @@ class HorizonModel:
         """Rows that features and targets may look back."""
         H = self.settings.horizon
         longest = SEASON_ROWS if seasons is None else max((s * -(-H // s) for s in seasons), default=0)
-        return H + max(longest, 64) + H
+        return H + max(longest, 64, self.n_lags + 1) + H
 
     def _scratch(self) -> None:
         """Forecasts as they were made, by number of their row."""
@@ -232,7 +232,7 @@ class HorizonModel:
         # Made here even if nobody asks, so that asking changes nothing.
         self._made = None
         made = self._forecast()
-        if now % self._every == 0:
+        if self._is_kept(now):
             self._keep(made, now % H)
 
     def _learn_forecasts(self, y: Array, now: int) -> None:
@@ -250,7 +250,7 @@ class HorizonModel:
         n = min(H, now)
         steps = self._steps[:n]
         self._scores[(now - steps) % H, steps - 1] = scores[:n]
-        if now >= H and (now - H) % self._every == 0:
+        if now >= H and self._is_kept(now - H):
             self.ties.learn(self._scores[now % H])
 
     def _learn_origin(self, origin: int) -> None:
@@ -296,10 +296,16 @@ class HorizonModel:
         if self._made is None:
             past, slot = self.past, (self.past.n_rows - 1) % self.settings.horizon
             located, slopes = self._locate(slot)
-            slope = np.einsum("khpd,hpk->hpd", slopes, self.blend.weights[:, :, 2:4])
+            slope = np.zeros(slopes.shape[1:])
+            if self.own is not None and self.n_inputs:
+                slope = np.einsum("khpd,hpk->hpd", slopes, self.blend.weights[:, :, 2:4])
             law = self.outlook.law(self.blend.mean(located), past.values, past.n_missing)
             self._made = _Made(located, slopes, law, slope)
         return self._made
+
+    def _is_kept(self, row: int) -> bool:
+        """Whether the forecast of a row is learnt from, as `momostream.kernels.recall` has it."""
+        return row % self._every == row // self.settings.horizon % self._every
 
     def _keep(self, made: _Made, slot: int) -> None:
         """Keep a forecast until all its values are there."""
@@ -325,7 +331,7 @@ class HorizonModel:
             f = np.concatenate([[1.0], levels, inputs[0] - inputs[1], seasonal, changes.ravel()])
             self._features[slot] = self.wide.cut(f)
             if self.residual is not None:
-                self._expected[slot] = self.wide.predict(f)[1]
+                self._expected[slot] = self.wide.predict(self._features[slot])[1]
 
     def _locate(self, slot: int) -> tuple[Array, Array]:
         """Forecasts of all experts ``(n_experts, horizon, n_series)``, and slopes of the regressions on own lags."""

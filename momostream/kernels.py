@@ -1409,7 +1409,8 @@ def past_append(first, now, y, x, slow_step, is_known, knows_input, n_missing, s
 def recall(now, every, last, y, inputs, own, stands_still, located, sloped, blend_slope, laws, values, errors, law):
     """Set what is known at the row `now` about the forecasts of its value, those made one row ago first.
 
-    Only forecasts of `every` so many rows are looked at: those between overlap with them.
+    Only forecasts of `every` so many rows are looked at: those between overlap with them. Which ones changes after H
+    rows, so that a sensor that speaks at every second row is heard at all steps.
 
     The rings hold forecasts by the number of their row, modulo H, and step: `located` (H, H, K, P) those of the
     experts, of which the two from `own` on move by `sloped` (H, H, 2, P, D) with the change of the inputs since then;
@@ -1423,7 +1424,7 @@ def recall(now, every, last, y, inputs, own, stands_still, located, sloped, blen
     for h in range(H):
         made = now - h - 1
         slot = made % H
-        is_known = made >= 0 and made % every == 0
+        is_known = made >= 0 and made % every == made // H % every
         for p in range(P):
             values[h, p] = y[p] if is_known else math.nan
             for k in range(K):
@@ -1493,13 +1494,14 @@ def _cut_features(reach, A, f):
                 f[j] = math.copysign(math.sqrt(largest), f[j])
 
 
-@kernel(void(ro(3), ro(3), ro(1), i8, i8, whole, ro(1), f8, f8, rw(1), rw(4), rw(3)))
-def own_learn(past, inputs, sizes, first, now, seasons, y, forgetting, reach, f, A, C):
+@kernel(void(ro(3), ro(3), ro(1), i8, i8, whole, ro(1), f8, f8, rw(1), rw(4), rw(3), rw(2)))
+def own_learn(past, inputs, sizes, first, now, seasons, y, forgetting, reach, f, A, C, squares):
     """Add what the row `now`, with the values `y` (NaN where missing), says to the moments of all steps and series.
 
     `A` (H, P, d, d) are discounted moments of the features (lower triangles; the rest of the first row counts the rows
     in which a feature was not zero), `C` (H, P, d) those of features and change; `sizes` (D) tells the largest value of
-    each input, `f` (d) is scratch. O(H P d^2).
+    each input, `squares` (H, P) are those of the changes, which are cut as features are; `f` (d) is scratch.
+    O(H P d^2).
     """
     D = inputs.shape[2]
     d = f.shape[0]
@@ -1512,11 +1514,15 @@ def own_learn(past, inputs, sizes, first, now, seasons, y, forgetting, reach, f,
                 continue
             own_features(past, first, origin, h + 1, p, seasons, f)
             for k in range(D):
-                change = inputs[now, 0, k] - inputs[origin, 0, k]
-                f[d - D + k] = change if abs(change) > ROUND_OFF * sizes[k] else 0.0
+                moved = inputs[now, 0, k] - inputs[origin, 0, k]
+                f[d - D + k] = moved if abs(moved) > ROUND_OFF * sizes[k] else 0.0
             moments = A[h, p]
             _cut_features(reach, moments, f)
             change = y[p] - past[origin, 0, p]
+            if moments[0, 0] > ENOUGH_TO_CUT:
+                largest = 2.0 * reach * math.sqrt(squares[h, p] / moments[0, 0])
+                change = min(max(change, -largest), largest)
+            squares[h, p] = forgetting * squares[h, p] + change * change
             cross = C[h, p]
             for i in range(d):
                 row = moments[i, : i + 1]

@@ -59,26 +59,26 @@ class OwnLags:
     def _shape(self) -> None:
         d, K = 7 + 2 * len(self.seasons) + self.n_inputs, len(self.penalties)
         H, P = self.horizon, self.n_series
-        self.A, self.C = np.zeros((H, P, d, d)), np.zeros((H, P, d))
+        self.A, self.C, self.squares = np.zeros((H, P, d, d)), np.zeros((H, P, d)), np.zeros((H, P))
         self.W = np.zeros((K, H, P, d))
         self._f, self._L = np.zeros(d), np.zeros((d, d))
 
     def set_seasons(self, seasons: tuple[int, ...]) -> None:
         """Take other seasons into account, in rows; what was learnt about the rest is kept."""
-        old, A, C = len(self.seasons), self.A, self.C
+        old, A, C, squares = len(self.seasons), self.A, self.C, self.squares
         self.seasons = np.array(seasons, dtype=np.int64)
         self._shape()
         kept = np.r_[0:7, 7 + 2 * old : A.shape[2]]
         now = np.r_[0:7, 7 + 2 * len(seasons) : self.A.shape[2]]
         self.A[:, :, now[:, None], now] = A[:, :, kept[:, None], kept]
-        self.C[:, :, now] = C[:, :, kept]
+        self.C[:, :, now], self.squares = C[:, :, kept], squares
         kernels.own_solve(0, self.horizon * self.n_series, self.penalties, self.A, self.C, self._L, self.W)
 
     def learn(self, past: Past) -> None:
         """Learn the newest row of the past as the target of all rows before it."""
         kernels.own_learn(
             past.series, past.inputs, past.input_sizes, past.first, past.last, self.seasons, past.observed[past.last],
-            self.forgetting, REACH, self._f, self.A, self.C,
+            self.forgetting, REACH, self._f, self.A, self.C, self.squares,
         )  # fmt: skip
         self.n_rows += 1
 
@@ -109,13 +109,14 @@ class OwnLags:
     def state(self) -> dict[str, Any]:
         """Everything as plain data."""
         arrays = {"A": self.A.copy(), "C": self.C.copy(), "W": self.W.copy(), "seasons": self.seasons.copy()}
-        return {**arrays, "n_rows": self.n_rows, "next": self._next}
+        return {**arrays, "squares": self.squares.copy(), "n_rows": self.n_rows, "next": self._next}
 
     def restore(self, state: dict[str, Any]) -> None:
         """Become what `state` was taken from."""
         self.seasons = state["seasons"].copy()
         self._shape()
         self.A, self.C, self.W = state["A"].copy(), state["C"].copy(), state["W"].copy()
+        self.squares = state["squares"].copy()
         self.n_rows, self._next = state["n_rows"], state["next"]
 
 
@@ -149,6 +150,8 @@ class WideLags:
         K, D, Q = len(penalties), width, n_outputs
         self.A, self.C = np.zeros((D, D)), np.zeros((D, Q))
         self.P, self.W = np.zeros((K, D, D)), np.zeros((K, D, Q))
+        # Of the changes that came, for their usual size.
+        self.squares, self.masses = np.zeros((2, Q))
         self.n_rows = 0
         self._features, self._targets = np.zeros((BATCH, D)), np.zeros((BATCH, Q))
         self._n_waiting, self._since = 0, [0] * K
@@ -167,11 +170,18 @@ class WideLags:
     def learn(self, f: Array, changes: Array) -> None:
         """Learn a row from its features and the changes that followed; NaN is missing and moves no weight."""
         missing = np.isnan(changes)
+        usual = np.sqrt(self.squares / np.maximum(self.masses, 1e-300))
+        # One jump is not a habit, and nobody knows what is missing: neither may be much larger than usual.
+        largest = np.where(self.masses > kernels.ENOUGH_TO_CUT, 2.0 * REACH * usual, np.inf)
+        changes = np.clip(changes, -largest, largest)
+        self.squares = np.where(missing, self.squares, self.forgetting * self.squares + changes**2)
+        self.masses = np.where(missing, self.masses, self.forgetting * self.masses + 1.0)
         for k in range(len(self.penalties)):
             c = kernels.predict_linear(self.width, f, self.P[k], self.W[k], self._gain, self._mean)
             error = np.where(missing, 0.0, changes - self._mean)
             if k == 0:
-                self._features[self._n_waiting], self._targets[self._n_waiting] = f, self._mean + error
+                self._features[self._n_waiting] = f
+                self._targets[self._n_waiting] = np.where(missing, np.clip(self._mean, -usual, usual), changes)
             kernels.learn_linear(self.width, self.forgetting, c, self._gain, error, self.P[k], self.W[k])
         self._n_waiting += 1
         self.n_rows += 1
@@ -202,10 +212,10 @@ class WideLags:
         if failed:
             # Features that follow from each other to the last digit.
             U, failed = lapack.dpotrf(self.A + np.diag(extra + 1e-6 * self.A[0, 0] * usual))
-        if failed:
-            raise np.linalg.LinAlgError("the moments of the lags are not finite")
         inverse, _ = lapack.dpotri(U)
         inverse = np.triu(inverse) + np.triu(inverse, 1).T
+        if failed or not np.isfinite(inverse).all():
+            raise np.linalg.LinAlgError("the moments of the lags are not finite")
         # A feature that never varied has no units and no weight.
         inverse[still], inverse[:, still] = 0.0, 0.0
         self.P[k], self.W[k] = inverse, inverse @ self.C
@@ -226,12 +236,14 @@ class WideLags:
         return {
             "A": self.A.copy(), "C": self.C.copy(), "P": self.P.copy(), "W": self.W.copy(), "n_rows": self.n_rows,
             "features": self._features[:n].copy(), "targets": self._targets[:n].copy(), "since": list(self._since),
+            "squares": self.squares.copy(), "masses": self.masses.copy(),
         }  # fmt: skip
 
     def restore(self, state: dict[str, Any]) -> None:
         """Become what `state` was taken from."""
         self.A, self.C = state["A"].copy(), state["C"].copy()
         self.P, self.W = state["P"].copy(), state["W"].copy()
+        self.squares, self.masses = state["squares"].copy(), state["masses"].copy()
         self.n_rows, self._n_waiting, self._since = state["n_rows"], len(state["features"]), list(state["since"])
         self._features[: self._n_waiting], self._targets[: self._n_waiting] = state["features"], state["targets"]
         self._measure()

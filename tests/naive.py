@@ -392,3 +392,162 @@ def t_copula_log_density(scores: np.ndarray, R: np.ndarray, dof: float) -> float
     t = stats.t.ppf(stats.norm.cdf(scores), dof)
     joint = stats.multivariate_t.logpdf(t, shape=R, df=dof)
     return float(joint - stats.t.logpdf(t, dof).sum())
+
+
+# Forecasts of several steps
+
+
+def own_features(
+    values: np.ndarray, slow: np.ndarray, origin: int, step: int, seasons: tuple[int, ...], moved: np.ndarray
+) -> np.ndarray:
+    """What one series, with all its `values` so far, says at `origin` about `step` rows later; inputs have `moved`."""
+    now = values[origin]
+    newest = [values[max(origin - k, 0)] for k in range(4)]
+    f = [1.0, now - slow[origin], newest[0] - newest[1], newest[1] - newest[2], newest[2] - newest[3]]
+    f += [now - np.mean(values[max(origin - n + 1, 0) : origin + 1]) for n in (8, 32)]
+    for season in seasons:
+        back = season * math.ceil(step / season)
+        exists = origin >= back
+        f.append(values[origin + step - back] - values[origin - back] if exists else 0.0)
+        f.append(now - values[origin - back] if exists else 0.0)
+    return np.concatenate([f, moved])
+
+
+class OwnRegression:
+    """One step of one series: all rows of features and changes, as they were learnt."""
+
+    def __init__(self, width: int, forgetting: float, reach: float):
+        self.forgetting, self.reach = forgetting, reach
+        self.F, self.changes = np.zeros((0, width)), np.zeros(0)
+
+    def _weights(self) -> np.ndarray:
+        return self.forgetting ** np.arange(len(self.F) - 1, -1, -1.0)
+
+    def cut(self, f: np.ndarray) -> np.ndarray:
+        """Features within so many times their root mean square of the rows in which they were not zero."""
+        f = f.copy()
+        for j in range(1, len(f)):
+            w = self._weights()[self.F[:, j] != 0.0]
+            column = self.F[self.F[:, j] != 0.0, j]
+            if w.sum() > 30.0:
+                largest = self.reach * math.sqrt(w @ column**2 / w.sum())
+                f[j] = np.clip(f[j], -largest, largest)
+        return f
+
+    def learn(self, f: np.ndarray, change: float) -> None:
+        w = self._weights()
+        self.F = np.vstack([self.F, self.cut(f)])
+        usual = math.sqrt(w @ self.changes**2 / w.sum()) if len(w) else 0.0
+        if w.sum() > 30.0 and usual > 0.0:
+            change = np.clip(change, -2 * self.reach * usual, 2 * self.reach * usual)
+        self.changes = np.append(self.changes, change)
+
+    def moments(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Of the features, of features and change, and the mass of rows in which a feature was not zero."""
+        W = np.diag(self._weights())
+        return self.F.T @ W @ self.F, self.F.T @ W @ self.changes, (self.F != 0.0).T @ self._weights()
+
+    def solve(self, penalty: float) -> np.ndarray:
+        """Weights where a penalty counts as so many rows of each feature; none for what never varied."""
+        A, c, _ = self.moments()
+        weights = np.zeros(len(A))
+        if not len(self.F):
+            return weights
+        varies = np.diag(A) > 0.0
+        rows = np.where(np.arange(len(A)) > 0, penalty, 1e-3)
+        A = A + np.diag(rows * np.diag(A) / A[0, 0])
+        weights[varies] = np.linalg.solve(A[np.ix_(varies, varies)], c[varies])
+        return weights
+
+
+def discounted_ridge(F: np.ndarray, T: np.ndarray, forgetting: float, precision: np.ndarray) -> np.ndarray:
+    """Weights of discounted rows under a penalty that is not forgotten; features that were always zero have none."""
+    weights = np.zeros((F.shape[1], T.shape[1]))
+    varies = (F != 0.0).any(axis=0)
+    G = F[:, varies]
+    discounts = np.diag(forgetting ** np.arange(len(F) - 1, -1, -1.0))
+    weights[varies] = np.linalg.solve(G.T @ discounts @ G + np.diag(precision[varies]), G.T @ discounts @ T)
+    return weights
+
+
+def blend_moments(errors: np.ndarray, forgetting: float, step: int) -> np.ndarray:
+    """Discounted second moments (K, K) of errors (rows, K) of one step; the first half of its rows fades anyway."""
+    M = np.zeros((errors.shape[1],) * 2)
+    for n, error in enumerate(errors, start=2 - step):
+        if not np.isnan(error).any():
+            M = min(forgetting, 1 - 2 / max(n, 3)) * M + np.outer(error, error)
+    return M
+
+
+def best_mixture(M: np.ndarray) -> np.ndarray:
+    """Positive weights of sum one with the least w' M w, from all sets of experts that may take part."""
+    K = len(M)
+    best, least = np.zeros(K), math.inf
+    for chosen in range(1, 2**K):
+        members = [k for k in range(K) if chosen >> k & 1]
+        part = M[np.ix_(members, members)]
+        # Stationary where all members pull alike.
+        w = np.linalg.solve(part, np.ones(len(members)))
+        w /= w.sum()
+        if (w >= 0.0).all() and w @ part @ w < least:
+            best, least = np.zeros(K), float(w @ part @ w)
+            best[members] = w
+    return best
+
+
+def member_moments(errors: np.ndarray, forgetting: float) -> tuple[float, float]:
+    """Discounted square and mass of the errors of one member; NaN is not known."""
+    square = mass = 0.0
+    for error in errors[~np.isnan(errors)]:
+        keep = min(forgetting, 1 - 0.5 / (mass + 1))
+        square, mass = keep * square + error**2, keep * mass + 1
+    return square, mass
+
+
+def recall(
+    now: int,
+    every: int,
+    y: np.ndarray,
+    X: np.ndarray,
+    own: int,
+    stands_still: np.ndarray,
+    made: list[dict[str, np.ndarray]],
+) -> tuple[np.ndarray, np.ndarray]:
+    """Errors (K, H, P) and laws (5, M, H, P) of the forecasts of row `now`, given those `made` at each row before.
+
+    Forecasts hold `located` (H, K, P), `sloped` (H, 2, P, D), `blend_slope` (H, P, D) and `law` (H, 5, M, P). NaN where
+    there was none; of those that were made, one in `every` counts, another one in each H rows.
+    """
+    H, K, P = made[0]["located"].shape
+    errors, laws = np.full((K, H, P), np.nan), np.full((5, len(stands_still), H, P), np.nan)
+    for h in range(min(H, now)):
+        row = now - h - 1
+        if row % every != row // H % every:
+            continue
+        forecast = made[row]
+        change = X[now] - X[row]
+        location = forecast["located"][h].copy()
+        if own:
+            location[own : own + 2] += forecast["sloped"][h] @ change
+        errors[:, h] = y - location
+        laws[:, :, h] = forecast["law"][h]
+        laws[0, ~stands_still, h] += forecast["blend_slope"][h] @ change
+    return errors, laws
+
+
+def kept_rows(Y: np.ndarray) -> np.ndarray:
+    """Values (rows, 4, P) with gaps filled, slow mean, means of the last 8 and 32; as known after the last row."""
+    n, P = Y.shape
+    out = np.zeros((n, 4, P))
+    for p in range(P):
+        seen = np.flatnonzero(~np.isnan(Y[:, p]))
+        if not len(seen):
+            continue
+        slow = filled = Y[seen[0], p]
+        for i in range(n):
+            filled = filled if np.isnan(Y[i, p]) else Y[i, p]
+            slow += max(0.002, 1 / (i + 1)) * (filled - slow)
+            out[i, :2, p] = filled, slow
+        for i in range(n):
+            out[i, 2:, p] = [np.mean(out[max(i - m + 1, 0) : i + 1, 0, p]) for m in (8, 32)]
+    return out

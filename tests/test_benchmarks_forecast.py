@@ -66,7 +66,8 @@ def small_file(tmp_path, monkeypatch):
 
 
 def test_series_are_scaled_by_the_first_known_values(small_file):
-    names, Y = data.series("small", 650)
+    names, Y, times = data.series("small", 650)
+    assert times is None
     assert names == ["a", "late", "gaps"] and Y.shape == (650, 3)
     raw = small_file[names].to_numpy()[3:1303:2]
     for place in (0, 2):
@@ -84,7 +85,9 @@ def test_a_series_that_stays_constant_is_left_out(small_file):
 @pytest.mark.parametrize(("feed", "n_series"), [("windturbine", 14), ("turkey_wind_scada", 3), ("etth1", 7)])
 def test_plans(data_dir, feed, n_series):
     plan = data.FORECASTS[feed]
-    names, Y = data.series(feed, plan.rows)
+    names, Y, times = data.series(feed, plan.rows)
+    assert (times is None) == (plan.season is None)
+    assert times is None or (len(times) == len(Y) and times.is_monotonic_increasing)
     assert Y.shape == (plan.rows, n_series) == (plan.rows, len(names))
     assert_allclose(Y[:500].mean(axis=0), 0.0, atol=1e-9)
     assert_allclose(Y[:500].std(axis=0), 1.0)
@@ -523,37 +526,41 @@ def test_measured_peer_is_a_rival_at_its_origins(data_dir, peers_folder, reached
         assert_allclose(found["every_fifth"]["mase"], expected["every_fifth"]["mase"], rtol=1e-6)
 
 
-class Named:
-    """In place of momostream's forecast: frames whose columns are in an order of their own."""
+class Sorted:
+    """In place of momostream's forecast: arrays whose columns are in an order of their own."""
 
     def __init__(self, law, names):
-        self._law, self._names = law, names
+        self.series = tuple(sorted(names))
+        self._law, self._order = law, [names.index(name) for name in self.series]
+        self._back = [self.series.index(name) for name in names]
 
-    def _frame(self, values):
-        return pd.DataFrame(values, index=range(1, len(values) + 1), columns=self._names)[sorted(self._names)]
+    @property
+    def arrays(self):
+        return self
 
     @property
     def mean(self):
-        return self._frame(self._law.mean)
+        return self._law.mean[:, self._order]
 
     def __getattr__(self, name):
-        score = getattr(self._law, name.removesuffix("_each"))
-        return lambda frame: self._frame(score(frame[self._names].to_numpy()))
+        score = getattr(self._law, name)
+        return lambda y: score(y[:, self._back])[:, self._order]
 
 
 class LastKnown:
     """In place of momostream's forecaster."""
 
-    def __init__(self, horizon, seed):
+    def __init__(self, horizon, time, seed):
         self.horizon, self.known = horizon, {}
+        assert time is None
 
-    def learn_one(self, y):
-        assert all(value == value for value in y.values())
+    def learn_one(self, y, x):
+        assert all(value == value for value in y.values()) and x is None
         self.known.update(y)
 
     def forecast(self, horizon, with_dist):
         assert horizon == self.horizon and with_dist
-        return Named(students(np.tile(list(self.known.values()), (horizon, 1))), list(self.known))
+        return Sorted(students(np.tile(list(self.known.values()), (horizon, 1))), list(self.known))
 
 
 def test_momostream_gets_what_is_known_and_its_series_keep_their_order(rng, monkeypatch):

@@ -450,8 +450,10 @@ class Paths:
     ) -> None:
         self.model, self.n_paths, self.horizon, self.rng = model, n_paths, horizon, rng
         past = model.past
-        rows = slice(past.first, past.last + 1)
-        self.now = past.last - past.first
+        # No further back than anybody looks.
+        back = max(kernels.LONG, model.n_lags, *model.seasons) + 1
+        rows = slice(max(past.first, past.last + 1 - back), past.last + 1)
+        self.now = rows.stop - rows.start - 1
         n_rows = self.now + 1 + horizon
         self.series = np.zeros((n_paths, n_rows, 4, model.n_series))
         self.series[:, : self.now + 1] = past.series[rows]
@@ -468,7 +470,7 @@ class Paths:
         members = model.joint().law[:, :, 0]
         moving = model.outlook.stands_still[:, None] == 0.0
         tie = np.linalg.cholesky(model.ties.between_series)
-        law = np.empty((5, len(members[0]) * PATH_GROUPS, self.horizon, P))
+        law = np.empty((5, len(members[0]) * min(PATH_GROUPS, n), self.horizon, P))
         scores = np.empty((n, self.horizon, P))
         for step in range(self.horizon):
             last = self.series[:, self.now, 0]
@@ -553,8 +555,8 @@ def _grouped(members: Array, location: Array) -> Array:
     ``location`` has the shape ``(n_paths, n_members, n_series)``. Paths of a group, neighbours in what they expect,
     become one component with the spread that is between them.
     """
-    parts = np.array_split(np.sort(location, axis=0), PATH_GROUPS)
-    law = np.empty((5, PATH_GROUPS, *members.shape[1:]))
+    parts = np.array_split(np.sort(location, axis=0), min(PATH_GROUPS, len(location)))
+    law = np.empty((5, len(parts), *members.shape[1:]))
     law[:] = members[:, None]
     for group, part in enumerate(parts):
         law[0, group] = part.mean(axis=0)

@@ -1519,7 +1519,7 @@ def own_learn(past, inputs, sizes, first, now, seasons, y, forgetting, reach, f,
             moments = A[h, p]
             _cut_features(reach, moments, f)
             change = y[p] - past[origin, 0, p]
-            if moments[0, 0] > ENOUGH_TO_CUT:
+            if moments[0, 0] > ENOUGH_TO_CUT and squares[h, p] > 0.0:
                 largest = 2.0 * reach * math.sqrt(squares[h, p] / moments[0, 0])
                 change = min(max(change, -largest), largest)
             squares[h, p] = forgetting * squares[h, p] + change * change

@@ -172,7 +172,8 @@ class WideLags:
         missing = np.isnan(changes)
         usual = np.sqrt(self.squares / np.maximum(self.masses, 1e-300))
         # One jump is not a habit, and nobody knows what is missing: neither may be much larger than usual.
-        largest = np.where(self.masses > kernels.ENOUGH_TO_CUT, 2.0 * REACH * usual, np.inf)
+        is_known = (self.masses > kernels.ENOUGH_TO_CUT) & (usual > 0.0)
+        largest = np.where(is_known, 2.0 * REACH * usual, np.inf)
         changes = np.clip(changes, -largest, largest)
         self.squares = np.where(missing, self.squares, self.forgetting * self.squares + changes**2)
         self.masses = np.where(missing, self.masses, self.forgetting * self.masses + 1.0)

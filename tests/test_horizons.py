@@ -520,6 +520,90 @@ def test_a_window_is_kept_and_memory_is_bounded():
     assert len(held) <= 2 * model.past.capacity < len(Y)
 
 
+# ---------------------------------------------------------------------------------------------- paths
+
+
+def paths(model, horizon, n_paths=200, X=None, seed=0):
+    return model.simulate(n_paths, horizon, X, np.random.default_rng(seed))
+
+
+def centre(joint):
+    return (joint.law[4] * joint.law[0]).sum(axis=0)
+
+
+@each_mixture
+def test_the_first_step_of_paths_is_the_forecast_of_one_step(experts):
+    Y, X = history(200)
+    model = feed(new_model(2, 1, horizon=1, experts=experts), Y, X)
+    for inputs in (None, np.array([[3.0]]), np.array([[NAN]])):
+        first = paths(model, 1, X=inputs)
+        assert_allclose(centre(first), mean(model, inputs), rtol=1e-9)
+        scale = model.joint().law[2, :, 0]
+        assert_allclose(first.law[2].reshape(-1, 5, 2), np.broadcast_to(scale, (12, 5, 2)), rtol=1e-6)
+
+
+def test_paths_of_an_autoregression():
+    Y = autoregression(800, phi=0.8)
+    Y = Y[: 700 + int(Y[700:].argmax()) + 1]
+    joint = paths(feed(new_model(horizon=1), Y), 8, n_paths=500)
+    assert is_law(joint)
+    assert joint.law.shape[2:] == (8, 1)
+    assert_allclose(centre(joint)[:, 0], Y[-1] * 0.8 ** np.arange(1, 9), atol=0.7)
+    location, _, scale, dof, weight = joint.law[:, :, :, 0]
+    variance = (weight * (scale**2 * dof / (dof - 2.0) + (location - centre(joint)[:, 0]) ** 2)).sum(axis=0)
+    assert_allclose(np.sqrt(variance), np.sqrt(np.cumsum(0.8 ** (2.0 * np.arange(8)))), rtol=0.25)
+    # Neighbours go together, the more the later they are.
+    beside = np.diag(joint.between_steps, 1)
+    assert beside[0] > 0.4
+    assert beside[5] > 0.65
+    assert joint.between_steps[0, 7] < beside[0]
+
+
+def test_paths_go_on_with_the_season():
+    Y = np.tile([[0.0], [4.0], [1.0], [-3.0], [2.0]], (60, 1))
+    model = feed(new_model(horizon=1, seasons=(5,)), Y + 0.05 * np.random.default_rng(0).normal(size=Y.shape))
+    assert_allclose(centre(paths(model, 12)), Y[np.arange(12) % 5], atol=0.3)
+
+
+def test_paths_follow_inputs_known_in_advance():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(400, 1)).cumsum(axis=0)
+    Y = 2.0 * X + 0.1 * rng.normal(size=(400, 1))
+    model = feed(new_model(1, 1, horizon=1), Y, X)
+    ahead = X[-1] + np.array([[1.0], [1.0], [2.0], [NAN], [0.0]])
+    moved = centre(paths(model, 5, X=ahead)) - Y[-1]
+    assert_allclose(moved[[0, 1, 2, 4], 0], [2.0, 2.0, 4.0, 0.0], atol=0.6)
+
+
+@pytest.mark.parametrize("n_paths", [1, 5, 30])
+@each_mixture
+def test_few_paths_are_a_law_as_well(experts, n_paths):
+    Y, X = history(60)
+    Y[-3:] = NAN
+    model = feed(new_model(2, 1, horizon=1, experts=experts), Y, X)
+    assert is_law(paths(model, 4, n_paths))
+
+
+def test_paths_from_the_first_row_on():
+    model = feed(new_model(2, horizon=1, experts=CIRCUITS), np.array([[1.0, NAN]]))
+    assert is_law(paths(model, 3, 20))
+
+
+def test_paths_change_nothing_and_repeat_themselves():
+    Y, X = history(120)
+    model, quiet = (feed(new_model(2, 1, horizon=1, experts=CIRCUITS), Y[:80], X[:80]) for _ in range(2))
+    first, second = paths(model, 4), paths(model, 4)
+    assert_array_equal(first.law, second.law)
+    assert_array_equal(first.between_steps, second.between_steps)
+    assert (paths(model, 4, seed=1).law != first.law).any()
+    assert_array_equal(numbers(feed(model, Y[80:], X[80:])), numbers(feed(quiet, Y[80:], X[80:])))
+
+
+def test_only_models_of_one_step_draw_paths():
+    with pytest.raises(ValueError, match="one step"):
+        paths(feed(new_model(horizon=2), np.zeros((3, 1))), 4)
+
+
 # ---------------------------------------------------------------------------------------------- settings
 
 

@@ -175,8 +175,10 @@ class WideLags:
         is_known = (self.masses > kernels.ENOUGH_TO_CUT) & (usual > 0.0)
         largest = np.where(is_known, 2.0 * REACH * usual, np.inf)
         changes = np.clip(changes, -largest, largest)
-        self.squares = np.where(missing, self.squares, self.forgetting * self.squares + changes**2)
-        self.masses = np.where(missing, self.masses, self.forgetting * self.masses + 1.0)
+        # While a series stands still it says nothing about how far it goes.
+        moved = ~missing & (changes != 0.0)
+        self.squares = np.where(moved, self.forgetting * self.squares + changes**2, self.squares)
+        self.masses = np.where(moved, self.forgetting * self.masses + 1.0, self.masses)
         for k in range(len(self.penalties)):
             c = kernels.predict_linear(self.width, f, self.P[k], self.W[k], self._gain, self._mean)
             error = np.where(missing, 0.0, changes - self._mean)

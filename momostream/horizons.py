@@ -256,11 +256,11 @@ class HorizonModel:
     def _learn_origin(self, origin: int) -> None:
         """Learn a row whose last target has just come, in the experts that take all steps together."""
         slot = origin % self.settings.horizon
-        changes = self.past.targets(self.settings.horizon)
+        changes = self.past.targets(self.settings.horizon).ravel()
         if np.isnan(changes).all():
             return
         if self.wide is not None:
-            self.wide.learn(self._features[slot], changes.ravel())
+            changes = self.wide.learn(self._features[slot], changes)
             self.wide.work()
         point = self._points[slot]
         if self.settings.seasons and origin < self.settings.seasons[0]:
@@ -268,10 +268,10 @@ class HorizonModel:
             return
         if self.plain is not None:
             self._predict(self.plain, point)
-            self.plain.learn_trees(point, changes.ravel())
+            self.plain.learn_trees(point, changes)
         if self.residual is not None:
             self._predict(self.residual, point)
-            self.residual.learn_trees(point, changes.ravel() - self._expected[slot])
+            self.residual.learn_trees(point, changes - self._expected[slot])
 
     def _look_for_season(self) -> None:
         past = self.past

@@ -167,8 +167,11 @@ class WideLags:
         # What has not varied yet has no usual size.
         self._largest = np.where(squares > 0.0, REACH * np.sqrt(squares / max(self.A[0, 0], 1e-300)), np.inf)
 
-    def learn(self, f: Array, changes: Array) -> None:
-        """Learn a row from its features and the changes that followed; NaN is missing and moves no weight."""
+    def learn(self, f: Array, changes: Array) -> Array:
+        """Learn a row from its features and the changes that followed; NaN is missing and moves no weight.
+
+        Returns the changes as they were learnt: cut where they are far beyond their usual size.
+        """
         missing = np.isnan(changes)
         usual = np.sqrt(self.squares / np.maximum(self.masses, 1e-300))
         # One jump is not a habit, and nobody knows what is missing: neither may be much larger than usual.
@@ -188,6 +191,7 @@ class WideLags:
             kernels.learn_linear(self.width, self.forgetting, c, self._gain, error, self.P[k], self.W[k])
         self._n_waiting += 1
         self.n_rows += 1
+        return changes
 
     def work(self) -> None:
         """Solve for the weights anew where that is due, for one penalty at a time."""

@@ -120,7 +120,7 @@ def test_a_restored_blend_goes_on_bit_for_bit():
 
 
 def simulate(outlook, rng, n_rows, size, gaps=0.0, last=1.0, around=0.0):
-    """Forecasts, `around` so far from zero, whose errors have a size per step and series; returns the values' levels."""
+    """Forecasts, `around` so far from zero, whose errors have a size per step and series; returns levels of values."""
     H, P = outlook.horizon, outlook.n_series
     levels = []
     for _ in range(n_rows):
@@ -239,6 +239,17 @@ def test_members_at_the_last_value_lose_where_they_err_more():
     still = outlook.stands_still.astype(bool)
     weight = outlook.law(np.zeros((1, 1)), np.full(1, 10.0), np.zeros(1))[4, :, 0]
     assert weight[still].sum() < 0.01
+
+
+def test_members_at_the_last_value_count_for_less_by_how_much_wider_they_are():
+    outlook = Outlook(1, 2)
+    outlook.masses[:], outlook.squares[:] = 50.0, 50.0
+    outlook.squares[3:, :, 1] = 50.0 * 9.0
+    weight = outlook.law(np.zeros((1, 2)), np.zeros(2), np.zeros(2))[4]
+    first = outlook.mixing[0, :, 0]
+    assert_allclose(weight[:, 0], first, rtol=1e-12)
+    expected = np.where(outlook.stands_still > 0.0, first / 81.0, first)
+    assert_allclose(weight[:, 1], expected / expected.sum(), rtol=1e-9)
 
 
 def test_members_at_the_last_value_win_where_the_blend_is_wrong():

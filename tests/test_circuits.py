@@ -105,23 +105,27 @@ def test_restored_circuits_go_on_bit_for_bit(options, n_rows):
     run(circuits, X[:n_rows], Y[:n_rows])
     copy = again(circuits)
     assert copy.jobs == circuits.jobs
+    assert copy.n_gradients == circuits.n_gradients
     rest = slice(n_rows, n_rows + 25)
     assert_array_equal(run(copy, X[rest], Y[rest]), run(circuits, X[rest], Y[rest]))
 
 
 def test_restored_in_the_middle_of_every_kind_of_work():
     X, Y = series(140)
-    circuits = new_circuits(experts=("matern32", "clock matern32"))
-    kinds = set()
+    circuits = new_circuits(experts=("matern32", "clock matern32"), tuning_interval=2)
+    laws, states, kinds = [], {}, set()
     for i, (point, y) in enumerate(zip(X, Y, strict=True)):
-        if circuits.jobs and i % 3 == 0:
+        if circuits.jobs and i % 4 == 0:
             kinds.update(circuits.jobs)
-            copy = again(circuits)
-            rows = slice(i, i + 6)
-            assert_array_equal(run(copy, X[rows], Y[rows]), run(again(circuits), X[rows], Y[rows]))
-        ask(circuits, point)
+            states[i] = circuits.state()
+        laws.append(ask(circuits, point))
         circuits.learn_trees(point, y)
     assert {"tune", "build"} <= kinds
+    for i, state in states.items():
+        copy = new_circuits(experts=("matern32", "clock matern32"), tuning_interval=2)
+        copy.restore(state)
+        rows = slice(i, i + 30)
+        assert_array_equal(run(copy, X[rows], Y[rows]), laws[rows])
 
 
 def test_a_state_is_a_picture_of_its_time():

@@ -51,7 +51,7 @@ class Learnt:
 
     def feed(self, Y, X):
         H, P = self.C.shape[:2]
-        self.past = np.concatenate([np.full((self.first, 4, P), np.nan), naive.kept_rows(Y)])
+        self.past = np.concatenate([np.random.default_rng(9).normal(size=(self.first, 4, P)), naive.kept_rows(Y)])
         self.inputs = np.zeros((len(self.past), 2, X.shape[1]))
         self.inputs[self.first :, 0] = X
         sizes = np.abs(X).max(axis=0)

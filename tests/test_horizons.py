@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
+from scipy import stats
 
 from momostream.horizons import LINEAR, HorizonModel, HorizonSettings
 from momostream.past import Past
@@ -172,8 +173,6 @@ def test_an_input_that_is_not_known_stays():
 
 @each_mixture
 def test_intervals_cover_what_they_promise(experts):
-    from scipy import stats
-
     Y = autoregression(700, phi=0.9, seed=3)
     model = new_model(experts=experts)
     below = []
@@ -421,15 +420,14 @@ def test_a_sensor_at_half_the_rate(horizon, phase):
 
 
 @each_mixture
-@pytest.mark.parametrize("size", [30.0, 1e4])
+@pytest.mark.parametrize("size", [30.0, 1e6])
 def test_a_jump_does_not_explode_the_forecasts(experts, size):
     Y = autoregression(400, phi=0.6)
     Y[200:] += size
     means = track(new_model(experts=experts), Y)
-    assert (means > -0.5 * size - 10.0).all()
-    assert (means < 1.5 * size + 10.0).all()
-    found = errors_of(means, Y, 300)
-    assert (found < 2.5 + 0.01 * size).all()
+    assert means.min() > -10.0
+    assert means.max() < 1.001 * size + 10.0
+    assert (errors_of(means, Y, 220) < 2.0).all()
 
 
 @each_mixture
@@ -438,8 +436,10 @@ def test_a_spike_is_soon_forgotten(experts, size):
     Y = autoregression(400, phi=0.6)
     Y[200] += size
     means = track(new_model(experts=experts), Y)
-    assert np.abs(means).max() < 1.5 * size + 10.0
-    assert (errors_of(means, Y, 300) < 2.5 + 0.01 * size).all()
+    # Circuits hold on to what they have seen.
+    assert means.min() > -10.0
+    assert means.max() < size + 10.0
+    assert (errors_of(means, Y, 220) < 2.0).all()
 
 
 @each_mixture
@@ -478,13 +478,16 @@ def test_a_restored_model_goes_on_bit_for_bit(experts, horizon, n_rows):
 
 
 @pytest.mark.parametrize("seasons", [None, (4,)])
-def test_a_model_with_seasons_is_restored(seasons):
+@pytest.mark.parametrize("n_rows", [100, 200])
+def test_a_model_with_seasons_is_restored(seasons, n_rows):
     Y = np.tile([[0.0], [1.0], [5.0], [2.0]], (70, 1)) + 0.1 * np.random.default_rng(0).normal(size=(280, 1))
-    model = feed(new_model(seasons=seasons), Y[:200])
-    assert model.seasons[0] == 4
+    model = feed(new_model(seasons=seasons), Y[:n_rows])
+    # Looked for, it is seen after 64 rows and believed after 128.
+    assert bool(model.seasons) == (seasons is not None or n_rows == 200)
     copy = HorizonModel.from_state(model.settings, model.state())
-    assert_array_equal(numbers(feed(copy, Y[200:])), numbers(feed(model, Y[200:])))
+    assert_array_equal(numbers(feed(copy, Y[n_rows:])), numbers(feed(model, Y[n_rows:])))
     assert copy.seasons == model.seasons
+    assert model.seasons[0] == 4
 
 
 def test_a_state_is_a_picture_of_its_time():

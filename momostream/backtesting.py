@@ -108,11 +108,15 @@ def backtest(
             f"frame has {len(frame)} rows, too few for {first} before the first forecast and {horizon} to score it by"
         )
     replay = _Replay(model, frame, names, known)
-    forecasts = [replay.forecast(origin, horizon, levels) for origin in _watched(origins, progress)]
+    forecasts = pd.concat(
+        [replay.forecast(origin, horizon, levels) for origin in _watched(origins, progress)], ignore_index=True
+    )
+    if forecasts["actual"].isna().all():
+        raise ValueError("no forecast meets a value of the frame: are all missing, or does the model go on after it?")
     scale = pd.DataFrame(replay.values[:first]).diff().abs().mean()
     # Nothing is large or small in units of no change at all.
     scale = scale.where(scale > 0.0)
-    return Backtest(pd.concat(forecasts, ignore_index=True), dict(zip(replay.series, scale, strict=True)), levels)
+    return Backtest(forecasts, dict(zip(replay.series, scale, strict=True)), levels)
 
 
 class Backtest:
@@ -285,6 +289,8 @@ def _numbers(frame: pd.DataFrame, names: list[Any]) -> Array:
     """Values of columns; NaN is missing."""
     values = np.empty((len(frame), len(names)))
     for place, name in enumerate(names):
+        if pd.api.types.is_datetime64_any_dtype(frame[name]):
+            raise TypeError(f"the column {name!r} holds dates: if it is the time, say time={name!r} to the model")
         try:
             values[:, place] = frame[name].to_numpy(np.float64, na_value=np.nan)
         except (TypeError, ValueError) as error:

@@ -31,6 +31,9 @@ AT_LAST = np.array([0.0, 0.0, 0.0, 1.0, 1.0])
 FIRST_WEIGHTS = (0.3, 0.3, 0.3, 0.05, 0.05)
 # Members at the last value count for less where they err more than the blend; compared at the middle speed.
 SHARPNESS, BLEND_MEMBER, LAST_MEMBER = 4.0, 1, 4
+# A series that stands still is no reason to distrust spreads that are its own errors: factors of the variances and log
+# factors of the common scale are not believed to be smaller.
+LEAST_FACTOR, LEAST_LOG_SCALE = 0.1, -0.5
 # Steps: of the weights and their floor, of the variance factors, of the common scale.
 ETA, LEAST_WEIGHT, TAIL_STEP, SCALE_STEP = 0.02, 0.005, 0.003, 0.001
 FIRST_TAIL = 2
@@ -69,6 +72,11 @@ class Blend:
     def mean(self, locations: Array) -> Array:
         """Blended forecasts ``(horizon, n_series)`` from those of the experts ``(n_experts, horizon, n_series)``."""
         return np.einsum("khp,hpk->hp", locations, self.weights)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of what was learnt."""
+        return self.moments.nbytes + self.weights.nbytes
 
     def state(self) -> dict[str, Any]:
         """Everything as plain data."""
@@ -159,9 +167,16 @@ class Outlook:
             self._rates, y.ravel(), tail_candidates(), cdf_tables(), self.mixing, self.tails, self.outputs, law,
             self._likelihood, self._scores,
         )  # fmt: skip
+        np.maximum(self.tails[0], LEAST_FACTOR, out=self.tails[0])
+        np.maximum(self.outputs[0], LEAST_LOG_SCALE, out=self.outputs[0])
         return self._scores.reshape(shape[1:])
 
     _ARRAYS = ("squares", "masses", "mixing", "tails", "outputs")
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of what was learnt."""
+        return sum(getattr(self, name).nbytes for name in self._ARRAYS)
 
     def state(self) -> dict[str, Any]:
         """Everything as plain data."""
@@ -216,6 +231,11 @@ class Ties:
         return _correlation(self.series, self.n_series, np.eye(len(self.series)))
 
     _ARRAYS = ("steps", "n_steps", "series", "n_series")
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of what was learnt."""
+        return sum(getattr(self, name).nbytes for name in self._ARRAYS)
 
     def state(self) -> dict[str, Any]:
         """Everything as plain data."""

@@ -61,6 +61,8 @@ def as_time(name: Hashable, value: Any) -> tuple[float, str] | None:
         return None if np.isnat(value) else (float(value.astype("datetime64[us]").astype(np.int64)), NAIVE)
     if isinstance(value, date):
         return as_time(name, datetime(value.year, value.month, value.day))
+    if isinstance(value, str):
+        raise TypeError(f"the time {name!r} is text, {value!r}: parse it first, for example with pandas.to_datetime")
     number = as_number(name, value)
     return None if math.isnan(number) else (number, NUMBER)
 

@@ -75,7 +75,8 @@ class MOMoGPForecaster(Forecaster):
         of any unit. See Notes.
     experts
         Names: ``"last value"``, ``"season"``, ``"own lags"``, ``"wide lags"``, and kernels as in
-        `momostream.MOMoGPRegressor`, each also with ``"residual "`` in front, on what the wide regression leaves.
+        `momostream.MOMoGPRegressor`, each also with ``"residual "`` in front, on what the wide regression leaves. The
+        first two always take part. Inputs that are known in advance act linearly, through ``"own lags"``.
     conformal
         Whether quantiles, intervals and medians are moved to where they would have been right lately. For
         ``strategy="direct"``.
@@ -86,7 +87,8 @@ class MOMoGPForecaster(Forecaster):
         ``{series: "log" | "sqrt" | "logit"}``: the scale on which a series is modelled; ``("log", 0.1)`` adds an offset
         first.
     max_points, window, memory_budget
-        Of the circuits, as in `momostream.MOMoGPRegressor`.
+        Of each circuit, as in `momostream.MOMoGPRegressor`. Without a window all rows are kept, each with its
+        ``horizon`` times as many targets.
     seed
         Of everything random. Same seed, same rows, same floats.
 
@@ -220,14 +222,15 @@ class MOMoGPForecaster(Forecaster):
         ----------
         y
             Values by name of the series, or one number if there is one series only; absent, None or NaN is missing,
-            and ``{}`` is a row that did not come.
+            and ``{}`` or None is a row that did not come. A sensor's code for "no reading", such as -9999, is a value
+            like any other: leave it out.
         x
             Inputs by name, and the timestamp.
         """
         with self._lock:
             row = self._read(y, x)
             if not self._frozen:
-                self._take(row, not isinstance(y, Mapping))
+                self._take(row, None if _is_empty(y) else not isinstance(y, Mapping))
 
     def _read(self, y: Any, x: Mapping[Any, Any] | None, time: Any = None) -> _Row:
         """Check a row; nothing is changed."""
@@ -242,6 +245,8 @@ class MOMoGPForecaster(Forecaster):
         return row
 
     def _read_series(self, y: Any) -> dict[Hashable, float]:
+        if _is_empty(y):
+            return {}
         if self._single is not None and self._single == isinstance(y, Mapping):
             before, now = ("numbers", "dict") if self._single else ("dicts", type(y).__name__)
             raise TypeError(f"y was given as {before} so far, now it is a {now}")
@@ -271,9 +276,9 @@ class MOMoGPForecaster(Forecaster):
                 )
         return {name: value for name, value in x.items() if name != self.time}
 
-    def _take(self, row: _Row, single: bool) -> None:
-        """Learn a row that has been checked."""
-        self._single = single
+    def _take(self, row: _Row, single: bool | None) -> None:
+        """Learn a row that has been checked; ``single`` is None where nothing tells whether rows are numbers."""
+        self._single = self._single if single is None else single
         self._n_rows += 1
         n_missing = 0
         if row.time is not None:
@@ -404,6 +409,8 @@ class MOMoGPForecaster(Forecaster):
         X = np.full((n_steps, len(self._inputs)), np.nan)
         if xs is None:
             return X
+        if isinstance(xs, Mapping) or hasattr(xs, "columns"):
+            raise TypeError(f"xs must be a list with a dict for each step, got a {type(xs).__name__}")
         rows = list(xs)
         if len(rows) < horizon:
             raise ValueError(f"xs has {len(rows)} rows for {horizon} steps")
@@ -612,6 +619,11 @@ class MOMoGPForecaster(Forecaster):
         self.__dict__.update(state)
         self._lock = threading.RLock()
         self._model = None if model is None else HorizonModel.from_state(self._model_settings(), model)
+
+
+def _is_empty(y: Any) -> bool:
+    """Whether a row did not come."""
+    return y is None or (isinstance(y, Mapping) and not y)
 
 
 def _known(row: Mapping[Any, Any]) -> dict[Hashable, float]:

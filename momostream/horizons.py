@@ -112,6 +112,11 @@ class HorizonSettings:
         known = isinstance(self.experts, tuple) and all(isinstance(name, str) for name in self.experts)
         if not known or not self.experts or len(set(self.experts)) < len(self.experts):
             raise ValueError(f"experts={self.experts!r} is not accepted: use a tuple of different names")
+        names = [name.removeprefix(RESIDUAL) for name in self.experts]
+        if "lags" in names:
+            raise ValueError("the expert 'lags' is one of the regressor: use 'own lags' or 'wide lags'")
+        if any(name.startswith(RESIDUAL) for name in self.experts) and "wide lags" not in self.experts:
+            raise ValueError(f"experts={self.experts!r}: residuals are those of 'wide lags', which take no part")
         # Checks the names of the circuits and the rest.
         for part in ("plain", "residual"):
             _ = getattr(self, part)
@@ -406,9 +411,9 @@ class HorizonModel:
     @property
     def nbytes(self) -> int:
         """Bytes held."""
-        parts: list[Any] = [self.past, self.wide, self.own, self.plain, self.residual]
+        parts: list[Any] = [getattr(self, name) for name in self._PARTS]
         total = sum(part.nbytes for part in parts if part is not None)
-        return total + self._located.nbytes + self._laws.nbytes + self._sloped.nbytes + self.blend.moments.nbytes
+        return int(total + sum(getattr(self, name).nbytes for name in self._RINGS))
 
     # ------------------------------------------------------------------ as plain data
 

@@ -19,6 +19,8 @@ Array = NDArray[np.float64]
 Numbers = NDArray[np.int64]
 
 BLOCK = 8192
+# Wide rows lie in shorter blocks: numbers in one block, at most.
+BLOCK_NUMBERS = 2**18
 # A block starts with room for so many rows and doubles.
 FIRST = 64
 
@@ -48,6 +50,7 @@ class RowStore:
         self._X: dict[int, Array] = {}
         self._Y: dict[int, Array] = {}
         self._room = 0
+        self._block = min(BLOCK, max(FIRST, BLOCK_NUMBERS // (1 + n_inputs + n_targets)))
 
     def __len__(self) -> int:
         return self.stop - self.first
@@ -60,9 +63,9 @@ class RowStore:
     def append(self, point: Array, y: Array) -> int:
         """Store a row; returns its number."""
         number = self.stop
-        place = number % BLOCK
+        place = number % self._block
         if place == 0 or place >= self._room:
-            self._open(number // BLOCK, place + 1)
+            self._open(number // self._block, place + 1)
         self._newest_X[place] = point
         self._newest_Y[place] = y
         self.stop = number + 1
@@ -72,8 +75,8 @@ class RowStore:
         """Store many rows; returns their numbers."""
         begin, at = self.stop, 0
         while at < len(points):
-            number, place = divmod(self.stop, BLOCK)
-            take = min(BLOCK - place, len(points) - at)
+            number, place = divmod(self.stop, self._block)
+            take = min(self._block - place, len(points) - at)
             if place + take > self._room or place == 0:
                 self._open(number, place + take)
             self._newest_X[place : place + take] = points[at : at + take]
@@ -84,7 +87,7 @@ class RowStore:
 
     def _open(self, number: int, n_rows: int) -> None:
         """Give the newest block room for so many rows and all columns, and open it if it is new."""
-        room = min(max(FIRST, 2 * n_rows), BLOCK)
+        room = min(max(FIRST, 2 * n_rows), self._block)
         X, Y = np.empty((room, len(self.fill))), np.empty((room, self.n_targets))
         if number in self._X:
             n = min(len(self._X[number]), room)
@@ -112,7 +115,7 @@ class RowStore:
 
     def gather(self, numbers: Numbers) -> tuple[Array, Array]:
         """Points ``(n, 1 + n_inputs)`` and targets ``(n, n_targets)`` of these rows, as copies."""
-        blocks, places = np.divmod(numbers, BLOCK)
+        blocks, places = np.divmod(numbers, self._block)
         if len(numbers) and blocks[0] == blocks[-1] and (blocks == blocks[0]).all():
             block = int(blocks[0])
             return self._wide(self._X[block][places], self._Y[block][places])
@@ -126,12 +129,12 @@ class RowStore:
 
     def point(self, number: int) -> Array:
         """Time and inputs of one row."""
-        block, place = divmod(number, BLOCK)
+        block, place = divmod(number, self._block)
         return self._wide(self._X[block][place : place + 1], self._Y[block][:0])[0][0]
 
     def drop_before(self, number: int) -> None:
         """Forget all rows before this one; whole blocks are given back."""
-        for block in range(self.first // BLOCK, number // BLOCK):
+        for block in range(self.first // self._block, number // self._block):
             self._X.pop(block, None)
             self._Y.pop(block, None)
         self.first = max(self.first, number)
@@ -150,7 +153,7 @@ class RowStore:
         rows = cls(X.shape[1] - 1, Y.shape[1])
         rows.fill = state["fill"]
         rows.first = rows.stop = state["first"]
-        if rows.stop % BLOCK:
-            rows._open(rows.stop // BLOCK, rows.stop % BLOCK)
+        if rows.stop % rows._block:
+            rows._open(rows.stop // rows._block, rows.stop % rows._block)
         rows.extend(X, Y)
         return rows

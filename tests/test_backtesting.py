@@ -396,3 +396,16 @@ def test_inputs_as_a_deque_or_tuple():
     frame = walk(30).assign(u=1.0)
     for inputs in (("u",), deque(["u"])):
         assert len(backtest(LastValue(), frame, 2, start=28, inputs=inputs).forecasts) == 4
+
+
+def test_dates_that_no_model_knows_of_are_no_series():
+    frame = pd.DataFrame({"at": pd.date_range("2024-01-01", periods=60, freq="h"), "a": np.arange(60.0)})
+    with pytest.raises(TypeError, match="the column 'at' holds dates: if it is the time, say time='at'"):
+        backtest(MOMoGPForecaster(horizon=2, experts=("last value",)), frame, progress=False)
+
+
+def test_a_model_that_goes_on_after_the_frame_says_so():
+    frame = pd.DataFrame({"a": np.arange(60.0)}, index=pd.date_range("2024-01-01", periods=60, freq="h"))
+    model = MOMoGPForecaster(horizon=2, experts=("last value",)).fit(frame)
+    with pytest.raises(ValueError, match="no forecast meets a value|comes before|repeats"):
+        backtest(model, frame, progress=False)

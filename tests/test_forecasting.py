@@ -316,7 +316,7 @@ def test_times_that_go_back_are_refused():
         model.learn_one({"y": 1.0}, {"at": 1e18})
     with pytest.raises(ValueError, match="with a time zone"):
         model.learn_one({"y": 1.0}, {"at": datetime(2025, 1, 1, tzinfo=UTC)})
-    with pytest.raises(TypeError, match="row 6: the value of 'at' is a str"):
+    with pytest.raises(TypeError, match="row 6: the time 'at' is text, '2024-03-02': parse it first"):
         model.learn_one({"y": 1.0}, {"at": "2024-03-02"})
     assert checksum(model) == before
 
@@ -329,6 +329,23 @@ def test_a_date_among_the_inputs_says_what_to_do():
 
 
 # ------------------------------------------------------------------ errors
+
+
+@pytest.mark.parametrize("empty", [None, {}])
+def test_rows_that_did_not_come_fit_numbers_and_dicts(empty):
+    for y in (1.0, {"a": 1.0}):
+        model = MOMoGPForecaster(**SMALL)
+        for row in (empty, y, empty, y):
+            model.learn_one(row)
+        assert model.n_rows == 4 and len(model.forecast(2)) == 2
+
+
+@pytest.mark.parametrize("xs", [{"u": [1.0, 2.0]}, pd.DataFrame({"u": [1.0, 2.0]})])
+def test_xs_is_a_list_of_dicts(xs):
+    model = MOMoGPForecaster(**SMALL)
+    model.learn_one(1.0, {"u": 0.0})
+    with pytest.raises(TypeError, match="xs must be a list with a dict for each step"):
+        model.forecast(2, xs=xs)
 
 
 @pytest.mark.parametrize(

@@ -280,7 +280,7 @@ def test_nothing_but_numbers_comes_out(experts, horizon, gaps):
 
 
 EXPERTS = [
-    ("last value",), ("season",), ("own lags",), ("wide lags",), ("matern32",), ("residual matern32",),
+    ("last value",), ("season",), ("own lags",), ("wide lags",), ("matern32",),
     ("wide lags", "residual matern32"), ("own lags", "clock rbf"),
 ]  # fmt: skip
 
@@ -631,3 +631,12 @@ def test_a_feed_that_is_too_wide_goes_without_wide_lags():
     model = feed(new_model(210, experts=(*LINEAR, "residual matern32")), np.zeros((3, 210)))
     assert model.members == ("last value", "season", "own lags, light", "own lags, heavy")
     assert np.isfinite(model.joint().law).all()
+
+
+@pytest.mark.parametrize(
+    ("experts", "words"),
+    [(("lags",), "one of the regressor"), (("own lags", "residual matern32"), "residuals are those of 'wide lags'")],
+)
+def test_experts_that_cannot_be(experts, words):
+    with pytest.raises(ValueError, match=words):
+        HorizonSettings(experts=experts)

@@ -87,7 +87,27 @@ class Blend:
         self.moments, self.weights, self.n_rows = state["moments"].copy(), state["weights"].copy(), state["n_rows"]
 
 
-class Outlook:
+class _Arrays:
+    """What is learnt is a few arrays."""
+
+    _ARRAYS: tuple[str, ...]
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of what was learnt."""
+        return sum(getattr(self, name).nbytes for name in self._ARRAYS)
+
+    def state(self) -> dict[str, Any]:
+        """Everything as plain data."""
+        return {name: getattr(self, name).copy() for name in self._ARRAYS}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Become what `state` was taken from."""
+        for name in self._ARRAYS:
+            setattr(self, name, state[name].copy())
+
+
+class Outlook(_Arrays):
     """The law of each step and series around a blend and the last value.
 
     Of each step, values come at ``every`` so many rows.
@@ -95,6 +115,8 @@ class Outlook:
     Laws have the shape ``(5, 5, horizon * n_series)``: location, spread, scale, degrees of freedom and weight of each
     member and output, as in `momostream.stacking.Stack`.
     """
+
+    _ARRAYS = ("squares", "masses", "mixing", "tails", "outputs")
 
     #: Members that stand at the last value, whatever the blend says.
     stands_still = AT_LAST
@@ -171,29 +193,15 @@ class Outlook:
         np.maximum(self.outputs[0], LEAST_LOG_SCALE, out=self.outputs[0])
         return self._scores.reshape(shape[1:])
 
-    _ARRAYS = ("squares", "masses", "mixing", "tails", "outputs")
 
-    @property
-    def nbytes(self) -> int:
-        """Bytes of what was learnt."""
-        return sum(getattr(self, name).nbytes for name in self._ARRAYS)
-
-    def state(self) -> dict[str, Any]:
-        """Everything as plain data."""
-        return {name: getattr(self, name).copy() for name in self._ARRAYS}
-
-    def restore(self, state: dict[str, Any]) -> None:
-        """Become what `state` was taken from."""
-        for name in self._ARRAYS:
-            setattr(self, name, state[name].copy())
-
-
-class Ties:
+class Ties(_Arrays):
     """Correlation of forecast errors between steps and between series; that of two values is the product.
 
     Learnt from the normal scores of whole forecasts. With structure there is much to learn from each of them: a free
     correlation of 24 steps and 7 series would have 14,028 entries.
     """
+
+    _ARRAYS = ("steps", "n_steps", "series", "n_series")
 
     def __init__(self, horizon: int, n_series: int) -> None:
         self.steps, self.n_steps = np.zeros((2, horizon, horizon))
@@ -229,22 +237,6 @@ class Ties:
     def between_series(self) -> Array:
         """Correlation matrix of the series."""
         return _correlation(self.series, self.n_series, np.eye(len(self.series)))
-
-    _ARRAYS = ("steps", "n_steps", "series", "n_series")
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of what was learnt."""
-        return sum(getattr(self, name).nbytes for name in self._ARRAYS)
-
-    def state(self) -> dict[str, Any]:
-        """Everything as plain data."""
-        return {name: getattr(self, name).copy() for name in self._ARRAYS}
-
-    def restore(self, state: dict[str, Any]) -> None:
-        """Become what `state` was taken from."""
-        for name in self._ARRAYS:
-            setattr(self, name, state[name].copy())
 
 
 def _correlation(moments: Array, counts: Array, prior: Array) -> Array:

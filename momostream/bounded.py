@@ -8,10 +8,10 @@ and covariances all belong to one law, which gives nothing to values outside the
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -79,6 +79,16 @@ class Target:
             raise ValueError("bounds must be finite; leave out those that do not exist")
         if not self.low < self.high:
             raise ValueError(f"the lower bound {self.low} is not below the upper bound {self.high}")
+
+    @classmethod
+    def named(cls, name: Hashable, bounds: Mapping[Any, Any] | None, transforms: Mapping[Any, Any] | None) -> Target:
+        """The target that users describe by ``{name: (lower, upper)}`` and ``{name: kind or (kind, offset)}``."""
+        limits = (bounds or {}).get(name, (None, None))
+        if not (isinstance(limits, tuple | list) and len(limits) == 2):
+            raise ValueError(f"bounds of {name!r} must be a pair (lower, upper), got {limits!r}")
+        transform = (transforms or {}).get(name)
+        kind, offset = transform if isinstance(transform, tuple | list) else (transform, 0.0)
+        return cls(limits[0], limits[1], kind, offset)
 
     @property
     def low(self) -> float:

@@ -203,12 +203,7 @@ class MOMoGPForecaster(Forecaster):
         return replace(settings, horizon=1) if self.strategy == "recursive" else settings
 
     def _target(self, name: Hashable) -> Target:
-        bounds = (self.bounds or {}).get(name, (None, None))
-        if not (isinstance(bounds, tuple | list) and len(bounds) == 2):
-            raise ValueError(f"bounds of {name!r} must be a pair (lower, upper), got {bounds!r}")
-        transform: Any = (self.transforms or {}).get(name)
-        kind, offset = transform if isinstance(transform, tuple | list) else (transform, 0.0)
-        return Target(bounds[0], bounds[1], kind, offset)
+        return Target.named(name, self.bounds, self.transforms)
 
     def _target_map(self) -> TargetMap:
         return TargetMap([self._limited.get(name, Target()) for name in self._series.keys], self._series.keys)

@@ -208,12 +208,7 @@ class MOMoGPRegressor(base.MultiTargetRegressor):
         self._x, self._y = np.empty(len(self._inputs)), np.empty(len(self._targets))
 
     def _target(self, name: Hashable) -> Target:
-        bounds = (self.bounds or {}).get(name, (None, None))
-        if not (isinstance(bounds, tuple | list) and len(bounds) == 2):
-            raise ValueError(f"bounds of {name!r} must be a pair (lower, upper), got {bounds!r}")
-        transform: Any = (self.transforms or {}).get(name)
-        kind, offset = transform if isinstance(transform, tuple | list) else (transform, 0.0)
-        return Target(bounds[0], bounds[1], kind, offset)
+        return Target.named(name, self.bounds, self.transforms)
 
     # ------------------------------------------------------------------ one row
 

@@ -70,8 +70,8 @@ def as_time(name: Hashable, value: Any) -> tuple[float, str] | None:
 def calendar_terms(times: Array, step: float) -> Array:
     """Where times lie in the day and in the week: sines and cosines, shape ``(n_times, n_terms)``.
 
-    Two waves of the day below a step of six hours, one of the week from an hour to a day. Feeds with shorter steps
-    hardly see the week go round; those with longer ones have no time of day.
+    Two waves of the day below a step of six hours, one of the week from there to a day. Feeds with shorter steps see few
+    weeks, and have the same day of the last week among their seasons; those with longer ones have no time of day.
 
     Examples
     --------
@@ -82,7 +82,7 @@ def calendar_terms(times: Array, step: float) -> Array:
     (1, 0)
     """
     periods = [DAY, DAY / 2] if step < 6 * HOUR else []
-    periods += [7 * DAY] if HOUR <= step <= DAY else []
+    periods += [7 * DAY] if 6 * HOUR <= step <= DAY else []
     turns = [2.0 * np.pi * np.mod(times, period) / period for period in periods]
     waves = [wave(turn) for turn in turns for wave in (np.sin, np.cos)]
     return np.stack(waves, axis=1) if waves else np.empty((len(times), 0))

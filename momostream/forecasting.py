@@ -107,8 +107,8 @@ class MOMoGPForecaster(Forecaster):
     Timestamps must increase. Once three steps have been seen, their median (of the newest 32) is the step of the feed:
     a gap of up to 1,000 steps is filled with missing rows, each of which costs as much as a learnt one, so that lags
     and seasons keep their meaning; less than half a step is taken for jitter. A longer gap is not filled. A row
-    without a timestamp comes one step after the one before. Dates bring the time of day and the day of the week as
-    inputs that are known in advance, in UTC where they have a time zone.
+    without a timestamp comes one step after the one before. Dates bring the time of day, or the day of the week
+    where steps are long, as inputs that are known in advance, in UTC where they have a time zone.
 
     Inputs whose future is not given to `forecast` stay as they are. Calls from several threads wait for each other. An
     error leaves the model as it was.

@@ -47,7 +47,7 @@ def test_microseconds_are_exact():
 
 @pytest.mark.parametrize(
     ("step", "n_terms"),
-    [(1e6, 4), (HOUR - 1, 4), (HOUR, 6), (6 * HOUR - 1, 6), (6 * HOUR, 2), (DAY, 2), (DAY + 1, 0), (30 * DAY, 0)],
+    [(1e6, 4), (HOUR, 4), (6 * HOUR - 1, 4), (6 * HOUR, 2), (DAY, 2), (DAY + 1, 0), (30 * DAY, 0)],
 )
 def test_which_terms_there_are(step, n_terms):
     assert calendar_terms(np.arange(3) * step, step).shape == (3, n_terms)

@@ -70,8 +70,8 @@ def as_time(name: Hashable, value: Any) -> tuple[float, str] | None:
 def calendar_terms(times: Array, step: float) -> Array:
     """Where times lie in the day and in the week: sines and cosines, shape ``(n_times, n_terms)``.
 
-    Two waves of the day below a step of six hours, one of the week from there to a day. Feeds with shorter steps see few
-    weeks, and have the same day of the last week among their seasons; those with longer ones have no time of day.
+    Two waves of the day below a step of six hours, one of the week from there to a day. Feeds with shorter steps see
+    few weeks, and have the same day of the last week among their seasons; those with longer ones have no time of day.
 
     Examples
     --------

@@ -207,7 +207,7 @@ def test_dates_bring_times_and_the_calendar(stamp):
 
 def test_the_calendar_of_the_steps_is_known_in_advance():
     model = MOMoGPForecaster(**SMALL, time="at")
-    core = HorizonModel(HorizonSettings(**SMALL, seasons=(24, 48, 168)), 1, 7)
+    core = HorizonModel(HorizonSettings(**SMALL, seasons=(24, 48, 168)), 1, 5)
     times = as_time("at", START)[0] + HOUR * np.arange(64)
     terms = calendar_terms(times, HOUR)
     for t in range(60):

@@ -33,7 +33,7 @@ Array = NDArray[np.float64]
 
 STRATEGIES = ("direct", "recursive")
 # Paths behind a recursive forecast.
-N_PATHS = 200
+N_PATHS = 160
 # Rows between two entries of the history of weights, and entries kept.
 HISTORY_EVERY, HISTORY_LENGTH = 64, 1000
 # The step of the feed is looked at again when so many rows have come, and whenever their number has doubled.

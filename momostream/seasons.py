@@ -28,7 +28,7 @@ def find_season(Y: Array) -> int | None:
     Examples
     --------
     >>> t = np.arange(200.0)
-    >>> find_season(np.sin(2 * np.pi * t / 24)[:, None] + 0.1 * np.cos(t)[:, None])
+    >>> find_season(np.sin(2 * np.pi * t / 24)[:, None] + 0.05 * np.cos(t)[:, None])
     24
     >>> find_season(np.random.default_rng(0).normal(size=(200, 3)).cumsum(axis=0)) is None
     True

@@ -135,7 +135,7 @@ class Fuzzer:
         if kind == 11:
             rows = [(self.x(), self.y()) for _ in range(r.choice([0, 2, 40]))]
             return model.fit(self.frame([x for x, _ in rows]), self.frame([y for _, y in rows]))
-        if kind == 12:
+        if kind == 12 and model.n_rows:
             lengths = {name: 10.0 ** r.uniform(-3, 3) for name in model._inputs.keys if r.random() < 0.5}
             return model.set_hyperparameters(lengths, r.choice([None, 1e-9, 0.1]))
         text = model.describe() + model._repr_html_() + repr(model.expert_weights) + repr(model.hyperparameters)

@@ -545,8 +545,12 @@ def _moments(
     mass /= mass.sum(axis=(0, 2, 3), keepdims=True)
     y = target.to_user(m[..., np.newaxis] + s[..., np.newaxis] * t)
     mean = (mass * y).sum(axis=(0, 2, 3))
-    variance = (mass * (y - mean[:, np.newaxis, np.newaxis]) ** 2).sum(axis=(0, 2, 3))
-    return mean, variance
+    away = y - mean[:, np.newaxis, np.newaxis]
+    # In units of the largest distance: a square may be beyond the range of numbers, then the variance is infinite.
+    largest = np.maximum(np.abs(away).max(axis=(0, 2, 3)), 1e-300)
+    shares = (mass * (away / largest[:, np.newaxis, np.newaxis]) ** 2).sum(axis=(0, 2, 3))
+    with np.errstate(over="ignore"):
+        return mean, shares * largest * largest
 
 
 def _crps(law: BoundedMarginals, Y: FloatArray) -> FloatArray:

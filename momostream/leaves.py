@@ -8,6 +8,7 @@ are the truth, the factor is a cache that `build` makes again, bit for bit, by t
 
 from __future__ import annotations
 
+import logging
 import math
 from typing import Any
 
@@ -22,6 +23,7 @@ from momostream.rows import RowStore
 __all__ = ["Leaf"]
 
 Array = NDArray[np.float64]
+log = logging.getLogger("momostream")
 Numbers = NDArray[np.int64]
 
 # After so many dropped rows the factor is made anew, which wipes the round-off of the updates.
@@ -159,10 +161,17 @@ class Leaf:
         try:
             self._absorb_all(X, Y)
         except np.linalg.LinAlgError:
-            if not self.blocks:
+            centre = self.covariance.prior(input_spread(X)).centre
+            if self.blocks:
+                # Round-off of a large linear term can exceed the noise. One by one, no variance falls below it.
+                self.blocks = []
+            elif not np.array_equal(self.theta, centre):
+                # Inputs of another order of magnitude than those that the hyper-parameters were tuned for.
+                log.warning("a leaf of %d rows starts over: its inputs left the range it was tuned for", n)
+                self.theta = centre
+                self._read_theta()
+            else:
                 raise
-            # Round-off of a large linear term can exceed the noise. One by one, no variance falls below it.
-            self.blocks = []
             self.build()
 
     def _absorb_all(self, X: Array, Y: Array) -> None:

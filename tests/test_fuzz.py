@@ -219,3 +219,10 @@ def test_random_calls(name, tmp_path):
         if k % 50 == 49:
             fuzzer.model.save(tmp_path / "model.momo")
             assert checksum(load(tmp_path / "model.momo")) == checksum(fuzzer.model)
+
+
+@pytest.mark.parametrize(("name", "seed"), [("budget", 1250), ("uniform", 5000), ("bounds", 7500)])
+def test_calls_that_failed_once(name, seed):
+    fuzzer = Fuzzer(name, seed=seed)
+    for _ in range(LIFE):
+        fuzzer.step()

@@ -295,7 +295,8 @@ class StreamModel(Circuits):
         location, spread = self.stack.law[0], np.where(np.isfinite(self.stack.law[1]), self.stack.law[1], 0.0)
         mean = (shares * location).sum(axis=0)
         with np.errstate(over="ignore"):
-            variance = (shares * (spread**2 + (location - mean) ** 2)).sum(axis=0)
+            squares = np.where(shares > 0.0, spread**2 + (location - mean) ** 2, 0.0)
+        variance = (shares * squares).sum(axis=0)
         self.stack.note(np.where(variance > 0.0, (y - mean) / np.sqrt(np.maximum(variance, 1e-300)), np.nan))
         if self.settings.weights == "posterior":
             law = self.stack.law

@@ -221,7 +221,7 @@ def test_random_calls(name, tmp_path):
             assert checksum(load(tmp_path / "model.momo")) == checksum(fuzzer.model)
 
 
-@pytest.mark.parametrize(("name", "seed"), [("budget", 1250), ("uniform", 5000), ("bounds", 7500)])
+@pytest.mark.parametrize(("name", "seed"), [("budget", 1250), ("uniform", 5000), ("posterior", 5000), ("bounds", 7500)])
 def test_calls_that_failed_once(name, seed):
     fuzzer = Fuzzer(name, seed=seed)
     for _ in range(LIFE):

@@ -16,12 +16,9 @@ where it has made none. ``--quick`` is a small run that keeps nothing.
 from __future__ import annotations
 
 import argparse
-import subprocess
 import sys
 import time
 from collections.abc import Iterable, Iterator
-from datetime import datetime
-from importlib.metadata import version
 from typing import Any, Protocol
 
 import numpy as np
@@ -34,14 +31,8 @@ from benchmarks.forecast_report import MODELS, report
 from benchmarks.forecast_rivals import RIVALS, Replayed, Size, WithResiduals
 from benchmarks.forecast_scores import STRIDE, UNSCORED, Law, Record
 from benchmarks.harness import (
-    PACKAGES,
-    RESULTS,
-    in_own_process,
-    keep_result,
-    kept_results,
+    carry_out,
     options_unless_task,
-    revision,
-    write_results,
 )
 from benchmarks.stream_report import Result
 
@@ -49,7 +40,6 @@ Array = NDArray[np.float64]
 
 # Laws that wait to be scored.
 BATCH = 200
-KEPT = RESULTS / "forecast.jsonl"
 QUICK = {"feeds": ["windturbine", "etth1"], "horizons": [6, 10], "models": ["momostream", "last_value", "ridge"]}
 
 
@@ -265,12 +255,9 @@ def tasks(options: argparse.Namespace) -> list[Result]:
     return listed
 
 
-def perform(task: Result) -> Result:
-    """Run a task in a process of its own; a run that fails is a result too."""
-    try:
-        return in_own_process("benchmarks.forecast", task)
-    except subprocess.CalledProcessError:
-        return {**task, "failed": True}
+def title(task: Result) -> str:
+    """What a run is about."""
+    return f"{task['feed']}, H = {task['horizon']}, {task['model']}"
 
 
 def main() -> None:
@@ -289,26 +276,7 @@ def main() -> None:
     unknown = set(options.feeds) - set(FORECASTS)
     if unknown:
         parser.error(f"no such feed: {', '.join(sorted(unknown))}; there are {', '.join(FORECASTS)}")
-    about = {
-        "date": datetime.now().isoformat(timespec="seconds"),
-        "revision": revision(),
-        "versions": {name: version(name) for name in PACKAGES},
-    }
-    wanted = tasks(options)
-    results = []
-    for number, task in enumerate(wanted, 1):
-        words = f"{number}/{len(wanted)}: {task['feed']}, H = {task['horizon']}, {task['model']}"
-        print(words, file=sys.stderr, flush=True)
-        results.append({**perform(task), **about})
-        if not options.quick:
-            keep_result(KEPT, results[-1])
-    text = report(results if options.quick else kept_results(KEPT))
-    print(text)
-    if not options.quick:
-        write_results("forecast", text)
-    failed = [f"{result['model']} on {result['feed']}" for result in results if "failed" in result]
-    if failed:
-        raise SystemExit("failed: " + ", ".join(failed))
+    carry_out("forecast", tasks(options), title, report, keep=not options.quick)
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from datetime import datetime
 from importlib.metadata import version
 from pathlib import Path
 from types import BuiltinFunctionType, FunctionType, ModuleType
@@ -109,6 +110,42 @@ def in_own_process(module: str, task: dict[str, Any]) -> dict[str, Any]:
     done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=True)
     answer: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     return answer
+
+
+def carry_out(
+    name: str,
+    tasks: list[dict[str, Any]],
+    words: Callable[[dict[str, Any]], str],
+    report: Callable[[list[dict[str, Any]]], str],
+    keep: bool,
+) -> None:
+    """Run the tasks of ``benchmarks.name``, each in a process of its own, print the report, and keep both if asked to.
+
+    A run that fails is a result too; its failure is told at the end.
+    """
+    path = RESULTS / f"{name}.jsonl"
+    about = {
+        "date": datetime.now().isoformat(timespec="seconds"),
+        "revision": revision(),
+        "versions": {package: version(package) for package in PACKAGES},
+    }
+    results = []
+    for number, task in enumerate(tasks, 1):
+        print(f"{number}/{len(tasks)}: {words(task)}", file=sys.stderr, flush=True)
+        try:
+            found = in_own_process(f"benchmarks.{name}", task)
+        except subprocess.CalledProcessError:
+            found = {**task, "failed": True}
+        results.append({**found, **about})
+        if keep:
+            keep_result(path, results[-1])
+    text = report(kept_results(path) if keep else results)
+    print(text)
+    if keep:
+        write_results(name, text)
+    failed = [f"{result['model']} on {result['feed']}" for result in results if "failed" in result]
+    if failed:
+        raise SystemExit("failed: " + ", ".join(failed))
 
 
 def kept_results(path: Path) -> list[dict[str, Any]]:

@@ -21,13 +21,10 @@ import functools
 import gc
 import importlib.util
 import os
-import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Iterable, Iterator
-from datetime import datetime
-from importlib.metadata import version
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Protocol
@@ -38,15 +35,9 @@ from numpy.typing import NDArray
 
 from benchmarks.data import ROOT, Feed, feeds, stream
 from benchmarks.harness import (
-    PACKAGES,
-    RESULTS,
     bytes_held,
-    in_own_process,
-    keep_result,
-    kept_results,
+    carry_out,
     options_unless_task,
-    revision,
-    write_results,
 )
 from benchmarks.rivals import RIVALS, Residuals
 from benchmarks.scores import EARLY, UNSCORED, Law, Record, Student
@@ -57,7 +48,6 @@ BATCH = 500
 
 Array = NDArray[np.float64]
 
-KEPT = RESULTS / "stream.jsonl"
 # Only these draw random numbers: several seeds of the others would be the same run again.
 SEEDED = ("momostream", "adaptive_tree", "adaptive_forest")
 QUICK = {"feeds": ["windturbine", "gas_turbine"], "models": ["momostream", "yardstick", "last_value", "ridge"]}
@@ -314,14 +304,6 @@ def tasks(options: argparse.Namespace) -> list[Result]:
     return listed
 
 
-def perform(task: Result) -> Result:
-    """Run a task in a process of its own; a run that fails is a result too."""
-    try:
-        return in_own_process("benchmarks.stream", task)
-    except subprocess.CalledProcessError:
-        return {**task, "failed": True}
-
-
 def main() -> None:
     """Run what is asked for and print the tables."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -342,25 +324,7 @@ def main() -> None:
     unknown = set(options.feeds) - set(feeds())
     if unknown:
         parser.error(f"no such feed: {', '.join(sorted(unknown))}; there are {', '.join(feeds())}")
-    about = {
-        "date": datetime.now().isoformat(timespec="seconds"),
-        "revision": revision(),
-        "versions": {name: version(name) for name in PACKAGES},
-    }
-    wanted = tasks(options)
-    results = []
-    for number, task in enumerate(wanted, 1):
-        print(f"{number}/{len(wanted)}: {task['feed']}, {task['model']}", file=sys.stderr, flush=True)
-        results.append({**perform(task), **about})
-        if not options.quick:
-            keep_result(KEPT, results[-1])
-    text = report(results if options.quick else kept_results(KEPT))
-    print(text)
-    if not options.quick:
-        write_results("stream", text)
-    failed = [f"{result['model']} on {result['feed']}" for result in results if "failed" in result]
-    if failed:
-        raise SystemExit("failed: " + ", ".join(failed))
+    carry_out("stream", tasks(options), lambda task: f"{task['feed']}, {task['model']}", report, keep=not options.quick)
 
 
 if __name__ == "__main__":

@@ -32,6 +32,8 @@ log = logging.getLogger("momostream")
 
 LINEAR = ("last value", "season", "own lags", "wide lags")
 RESIDUAL = "residual "
+# Whose residuals these are.
+HEAVY = "wide lags, heavy"
 # Features of the wide regression, at most, and changes of each series.
 MOST_FEATURES, MOST_LAGS = 180, 9
 # A wider regression is left out: it would need more rows than feeds have.
@@ -174,7 +176,7 @@ class HorizonModel:
         self.residual = None if residual is None else Circuits(residual, self.circuit_width, H * P)
         members = ["last value", "season"]
         members += ["own lags, light", "own lags, heavy"] if self.own else []
-        members += ["wide lags, light", "wide lags, heavy"] if is_wide else []
+        members += ["wide lags, light", HEAVY] if is_wide else []
         members += settings.plain.experts if settings.plain else ()
         members += [RESIDUAL + name for name in residual.experts] if residual else []
         self.members = tuple(members)
@@ -207,8 +209,8 @@ class HorizonModel:
         self._laws = np.zeros((H, H, 5, M, P))
         self._scores = np.full((H, H, P), np.nan)
         self._points = np.zeros((H, 1 + self.circuit_width))
-        self._expected = np.zeros((H, H * P if self.residual is not None else 0))
-        self._features = np.zeros((H, self.wide.width if self.wide is not None else 0))
+        width, n_wide = (0, 0) if self.wide is None else (self.wide.width, len(self.wide.penalties))
+        self._features, self._expected = np.zeros((H, width)), np.zeros((H, n_wide, H * P))
         self._steps = np.arange(1, H + 1)
         self._values, self._errors, self._law = np.empty((H, P)), np.empty((K, H, P)), np.empty((5, M, H * P))
         self._made: _Made | None = None
@@ -276,7 +278,7 @@ class HorizonModel:
             self.plain.learn_trees(point, changes)
         if self.residual is not None:
             self._predict(self.residual, point)
-            self.residual.learn_trees(point, changes - self._expected[slot])
+            self.residual.learn_trees(point, changes - self._expected[slot, -1])
 
     def _look_for_season(self) -> None:
         past = self.past
@@ -335,8 +337,7 @@ class HorizonModel:
             levels = values - past.series[past.last, 1]
             f = np.concatenate([[1.0], levels, inputs[0] - inputs[1], seasonal, changes.ravel()])
             self._features[slot] = self.wide.cut(f)
-            if self.residual is not None:
-                self._expected[slot] = self.wide.predict(self._features[slot])[1]
+            self._expected[slot] = self.wide.predict(self._features[slot])
 
     def _locate(self, slot: int) -> tuple[Array, Array]:
         """Forecasts of all experts ``(n_experts, horizon, n_series)``, and slopes of the regressions on own lags."""
@@ -350,13 +351,12 @@ class HorizonModel:
             self.own.predict(past, located[2:4], slopes)
             at = 4
         if self.wide is not None:
-            changes = self.wide.predict(self._features[slot]).reshape(-1, H, P)
-            located[at : at + 2] = past.values + changes
+            located[at : at + 2] = past.values + self._expected[slot].reshape(-1, H, P)
             at += 2
         for circuits in (self.plain, self.residual):
             if circuits is not None:
                 n = len(circuits.trees)
-                base = past.values if circuits is self.plain else located[5 if self.own is not None else 3]
+                base = past.values if circuits is self.plain else located[self.members.index(HEAVY)]
                 located[at : at + n] = base + self._predict(circuits, self._points[slot])
                 at += n
         return located, slopes
@@ -514,7 +514,7 @@ class Paths:
             at += 2
         for circuits in (model.plain, model.residual):
             if circuits is not None:
-                base = last if circuits is model.plain else located[5 if model.own is not None else 3]
+                base = last if circuits is model.plain else located[model.members.index(HEAVY)]
                 for tree in circuits.trees:
                     location, spread = np.empty((2, n, P))
                     tree.predict_rows(np.ascontiguousarray(points[:, tree.start :]), location, spread)
@@ -534,10 +534,8 @@ class Paths:
         newest = self.series[:, max(now - model.n_lags, 0) : now + 1, 0]
         changes = np.zeros((n, model.n_lags, model.n_series))
         changes[:, : newest.shape[1] - 1] = (newest[:, 1:] - newest[:, :-1])[:, ::-1]
-        ones, time = (
-            np.ones((n, 1)),
-            np.full((n, 1), model.n_rows - 1.0 + now - (self.series.shape[1] - 1 - self.horizon)),
-        )
+        n_drawn = now - (self.series.shape[1] - 1 - self.horizon)
+        ones, time = np.ones((n, 1)), np.full((n, 1), model.n_rows - 1.0 + n_drawn)
         x, away = np.broadcast_to(inputs[0], (n, inputs.shape[1])), inputs[0] - inputs[1]
         points = np.hstack([time, values, x, seasonal, changes[:, 0]])
         levels = values - self.series[:, now, 1]

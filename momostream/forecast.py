@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import html
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -161,7 +161,17 @@ class Forecast:
     @property
     def arrays(self) -> ForecastArrays:
         """The laws of single values on arrays, without names."""
-        return ForecastArrays(self._each)
+        return ForecastArrays(self._each, self._quantile)
+
+    @property
+    def law(self) -> Array:
+        """Members of the mixtures: location, spread, scale, degrees of freedom and weight by member, step, series."""
+        return self._law
+
+    @property
+    def times(self) -> NDArray[Any] | None:
+        """Times of the steps as an array; None where they have none."""
+        return self._times
 
     @property
     def cov(self) -> Array:
@@ -355,8 +365,8 @@ class Forecast:
 class ForecastArrays:
     """Laws of single values, all of shape ``(n_steps, n_series)``; NaN is not observed."""
 
-    def __init__(self, law: CopulaDistribution) -> None:
-        self._law = law
+    def __init__(self, law: CopulaDistribution, quantile: Callable[[float], Array]) -> None:
+        self._law, self._quantile = law, quantile
 
     @property
     def mean(self) -> Array:
@@ -366,6 +376,10 @@ class ForecastArrays:
     def log_pdf(self, y: ArrayLike) -> Array:
         """Log density of each value."""
         return np.where(np.isnan(np.asarray(y, dtype=np.float64)), np.nan, self._law.log_pdf_each(y))
+
+    def quantile(self, q: float) -> Array:
+        """Quantiles."""
+        return self._quantile(q)
 
     def cdf(self, y: ArrayLike) -> Array:
         """Probability of at most each value."""

@@ -27,9 +27,9 @@ LAYERS = [
     {"experts", "circuits"},
     {"model", "stream", "horizons"},
     {"prediction", "forecast"},
-    {"online", "sklearn", "forecasting", "metrics"},
-    {"persistence"},
-    {"drawing", "plotting"},
+    {"online", "sklearn", "forecasting", "metrics", "tracking"},
+    {"persistence", "drawing"},
+    {"plotting"},
     {"backtesting", "report"},
     {"cli"},
 ]

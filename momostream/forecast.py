@@ -128,7 +128,7 @@ class Forecast:
             raise ValueError(f"got {len(self.series)} names for {self._law.shape[3]} series")
         if times is not None and len(times) != len(self):
             raise ValueError(f"got {len(times)} times for {len(self)} steps")
-        self._times, self._zone = times, zone
+        self._times, self.zone = times, zone
         self._targets, self._conformal = targets, conformal
 
     # ------------------------------------------------------------------ the law as arrays
@@ -208,7 +208,7 @@ class Forecast:
         if self._times is None:
             return pd.RangeIndex(1, len(self) + 1, name="step")
         index = pd.Index(self._times, name="time")
-        return index.tz_localize(self._zone) if isinstance(index, pd.DatetimeIndex) else index
+        return index.tz_localize(self.zone) if isinstance(index, pd.DatetimeIndex) else index
 
     @property
     def steps(self) -> range:

@@ -7,6 +7,7 @@ class and parameters and starts afresh.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from os import PathLike
 from typing import TYPE_CHECKING, Any
 
@@ -19,13 +20,24 @@ from momostream.online import MOMoGPRegressor
 if TYPE_CHECKING:
     from momostream.forecasting import MOMoGPForecaster
 
-__all__ = ["load", "save"]
+__all__ = ["load", "load_run", "save"]
 
 REGRESSOR, FORECASTER = "regressor", "forecaster"
 
 
-def save(model: MOMoGPRegressor | MOMoGPForecaster, path: str | PathLike[str]) -> None:
+def save(
+    model: MOMoGPRegressor | MOMoGPForecaster, path: str | PathLike[str], run: Mapping[str, Any] | None = None
+) -> None:
     """Write a model to a file, all or nothing.
+
+    Parameters
+    ----------
+    model
+        The model.
+    path
+        File to create or replace.
+    run
+        Where a run over a feed stands, as plain data: kept beside the model, for `load_run`.
 
     Examples
     --------
@@ -44,7 +56,8 @@ def save(model: MOMoGPRegressor | MOMoGPForecaster, path: str | PathLike[str]) -
     kind = REGRESSOR if isinstance(model, MOMoGPRegressor) else FORECASTER
     # Within the lock: what is learnt meanwhile must not be half of the file.
     with model._lock:
-        container.write(path, kind, {"parameters": _plain_parameters(model), "state": model._state()})
+        tree = {"parameters": _plain_parameters(model), "state": model._state()}
+        container.write(path, kind, tree if run is None else tree | {"run": dict(run)})
 
 
 def load(path: str | PathLike[str]) -> Any:
@@ -55,6 +68,11 @@ def load(path: str | PathLike[str]) -> Any:
     momostream.container.FileFormatError
         The file is not one of ours, is cut off or altered, or comes from a newer version.
     """
+    return load_run(path)[0]
+
+
+def load_run(path: str | PathLike[str]) -> tuple[Any, dict[str, Any] | None]:
+    """Read a model, and where the run stood that saved it; None if it was not saved by a run."""
     kind, tree = container.read(path)
     if kind not in {REGRESSOR, FORECASTER}:
         raise container.FileFormatError(f"{path}: holds a {kind}, expected a {REGRESSOR} or a {FORECASTER}")
@@ -67,7 +85,7 @@ def load(path: str | PathLike[str]) -> Any:
         model._restore(tree["state"])
     except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
         raise container.FileFormatError(f"{path}: the contents do not fit this version ({error})") from error
-    return model
+    return model, tree.get("run")
 
 
 def _fresh(kind: str, parameters: dict[str, Any]) -> MOMoGPRegressor | MOMoGPForecaster:

@@ -308,7 +308,7 @@ class Track:
         import pandas as pd
 
         columns = pd.MultiIndex.from_tuples([(score, name) for score in SCORES for name in self.targets])
-        return pd.DataFrame(np.moveaxis(values, 0, 1).reshape(len(index), -1), index=index, columns=columns)
+        return pd.DataFrame(np.moveaxis(values, 0, 1).reshape(len(index), len(columns)), index=index, columns=columns)
 
     # ------------------------------------------------------------------ as plain data
 

@@ -144,9 +144,9 @@ class Forecast:
         marginals = Marginals(weight, location, scale, dof)
         return marginals if self._targets is None else self._targets.wrap(marginals)
 
-    @cached_property
-    def _each(self) -> CopulaDistribution:
-        """Each step on its own, which is all that values one by one need."""
+    @property
+    def each_step(self) -> CopulaDistribution:
+        """The laws of the steps, each on its own: its rows are the steps, its outputs the series."""
         return _copula(self._marginals, self._joint.between_series)
 
     @cached_property
@@ -161,7 +161,7 @@ class Forecast:
     @property
     def arrays(self) -> ForecastArrays:
         """The laws of single values on arrays, without names."""
-        return ForecastArrays(self._each, self._quantile)
+        return ForecastArrays(self._marginals, self._quantiles)
 
     @property
     def law(self) -> Array:
@@ -228,20 +228,20 @@ class Forecast:
     @property
     def median(self) -> pd.DataFrame:
         """Medians."""
-        return self._frame(self._quantile(0.5))
+        return self._frame(self._quantiles([0.5])[0])
 
     def quantile(self, q: float | Sequence[float]) -> pd.DataFrame:
         """Quantiles; columns are series, or pairs of a series and a probability where there are several."""
         if np.ndim(q) == 0:
-            return self._frame(self._quantile(float(q)))  # type: ignore[arg-type]
+            return self._frame(self._quantiles([float(q)])[0])  # type: ignore[arg-type]
         levels = [float(level) for level in q]  # type: ignore[union-attr]
-        return self._wide([self._quantile(level) for level in levels], levels)
+        return self._wide(self._quantiles(levels), levels)
 
     def interval(self, level: float = 0.9) -> pd.DataFrame:
         """Central intervals that hold each value with this probability: a column for each series and side."""
         if not 0.0 < level < 1.0:
             raise ValueError(f"level must lie inside (0, 1), got {level}")
-        return self._wide([self._quantile(0.5 - 0.5 * level), self._quantile(0.5 + 0.5 * level)], ["lower", "upper"])
+        return self._wide(self._quantiles([0.5 - 0.5 * level, 0.5 + 0.5 * level]), ["lower", "upper"])
 
     def to_dicts(self) -> list[dict[Hashable, float]]:
         """Means: a dict for each step."""
@@ -259,11 +259,14 @@ class Forecast:
         lines.insert(0, str(self.index.name), self.index.repeat(len(self.series)))
         return lines
 
-    def _quantile(self, q: float) -> Array:
-        if not 0.0 < q < 1.0:
-            raise ValueError(f"quantile levels must lie inside (0, 1), got {q}")
-        shape = len(self), len(self.series)
-        scores = np.full(shape, ndtri(q)) if self._conformal is None else self._conformal.scores(q)[: len(self)]
+    def _quantiles(self, levels: Sequence[float]) -> Array:
+        """Quantiles of shape ``(n_levels, n_steps, n_series)``; all together, which takes hardly longer than one."""
+        for q in levels:
+            if not 0.0 < q < 1.0:
+                raise ValueError(f"quantile levels must lie inside (0, 1), got {q}")
+        scores = np.empty((len(levels), len(self), len(self.series)))
+        for found, q in zip(scores, levels, strict=True):
+            found[:] = ndtri(q) if self._conformal is None else self._conformal.scores(q)[: len(self)]
         return self._marginals.tail_quantile(ndtr(-np.abs(scores)), scores > 0.0)
 
     def _frame(self, values: Array) -> pd.DataFrame:
@@ -271,11 +274,11 @@ class Forecast:
 
         return pd.DataFrame(values, index=self.index, columns=pd.Index(list(self.series), tupleize_cols=False))
 
-    def _wide(self, values: list[Array], labels: Sequence[Any]) -> pd.DataFrame:
+    def _wide(self, values: Array, labels: Sequence[Any]) -> pd.DataFrame:
         import pandas as pd
 
         columns = pd.MultiIndex.from_product([list(self.series), labels])
-        return pd.DataFrame(np.stack(values, axis=2).reshape(len(self), -1), index=self.index, columns=columns)
+        return pd.DataFrame(np.moveaxis(values, 0, 2).reshape(len(self), -1), index=self.index, columns=columns)
 
     # ------------------------------------------------------------------ observed values
 
@@ -365,8 +368,8 @@ class Forecast:
 class ForecastArrays:
     """Laws of single values, all of shape ``(n_steps, n_series)``; NaN is not observed."""
 
-    def __init__(self, law: CopulaDistribution, quantile: Callable[[float], Array]) -> None:
-        self._law, self._quantile = law, quantile
+    def __init__(self, law: Marginals | BoundedMarginals, quantiles: Callable[[Sequence[float]], Array]) -> None:
+        self._law, self._quantiles = law, quantiles
 
     @property
     def mean(self) -> Array:
@@ -375,11 +378,12 @@ class ForecastArrays:
 
     def log_pdf(self, y: ArrayLike) -> Array:
         """Log density of each value."""
-        return np.where(np.isnan(np.asarray(y, dtype=np.float64)), np.nan, self._law.log_pdf_each(y))
+        Y = np.asarray(y, dtype=np.float64)
+        return np.where(np.isnan(Y), np.nan, self._law.log_pdf(Y))
 
-    def quantile(self, q: float) -> Array:
-        """Quantiles."""
-        return self._quantile(q)
+    def quantiles(self, levels: Sequence[float]) -> Array:
+        """Quantiles of these levels, along the first axis."""
+        return self._quantiles(levels)
 
     def cdf(self, y: ArrayLike) -> Array:
         """Probability of at most each value."""
@@ -387,7 +391,9 @@ class ForecastArrays:
 
     def crps(self, y: ArrayLike) -> Array:
         """Continuous ranked probability score of each value."""
-        return self._law.crps(y)
+        Y = np.asarray(y, dtype=np.float64)
+        infinite = np.isinf(Y)
+        return np.where(infinite, np.inf, self._law.crps(np.where(infinite, np.nan, Y)))
 
 
 def _copula(marginals: Marginals | BoundedMarginals, correlation: Array) -> CopulaDistribution:

@@ -542,6 +542,32 @@ class MOMoGPRegressor(base.MultiTargetRegressor):
                     })  # fmt: skip
         return found
 
+    @property
+    def relevance(self) -> dict[Hashable, float]:
+        """Share of each input (and of the ``"clock"`` where it takes part) in telling rows apart now; sums to one.
+
+        The mean over all GP experts, by their rows and their weights, of variance over squared lengthscale. Empty
+        before there are two different rows. Cost: once through all rows that are kept.
+        """
+        with self._lock:
+            model = self._model
+            if model is None or not model.trees:
+                return {}
+            total = np.zeros(1 + model.n_inputs)
+            # Never zero: experts that have lost all weight still tell rows apart.
+            for tree, weights in zip(model.trees, model.root_weights() + 1e-12, strict=False):
+                for leaf in tree.leaves():
+                    X, _ = leaf.data()
+                    varying = (X != X[:1]).any(axis=0)
+                    # An expert in which nothing varies has no say.
+                    if varying.any():
+                        squares = np.where(varying, X.std(axis=0) * leaf.inputs[1], 0.0) ** 2
+                        total[tree.start :] += leaf.n_rows * weights[leaf.targets].sum() * squares / squares.sum()
+            first = min(tree.start for tree in model.trees)
+            names = ("clock", *self._inputs.keys)[first:]
+        shares = total[first:] / (total.sum() or 1.0)
+        return dict(zip(names, shares.tolist(), strict=True)) if total.any() else {}
+
     def set_hyperparameters(self, lengthscales: Mapping[Any, float] | None = None, noise: float | None = None) -> None:
         """Set lengthscales by input (``"clock"`` for the time) and the noise ratio in all GP experts.
 

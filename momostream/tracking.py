@@ -50,7 +50,7 @@ class Outlook(NamedTuple):
         q = 0.5 - 0.5 * level
         if isinstance(law, Forecast):
             names, times, arrays = law.series, law.times, law.arrays
-            values = np.stack([arrays.mean, arrays.quantile(q), arrays.quantile(1.0 - q)])
+            values = np.concatenate([arrays.mean[np.newaxis], arrays.quantiles([q, 1.0 - q])])
         else:
             lower, upper = law.distribution.interval(level)
             mean = np.fromiter(law.mean.values(), np.float64)[np.newaxis]

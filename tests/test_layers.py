@@ -19,8 +19,8 @@ PACKAGE = ROOT / "momostream"
 
 # A module imports modules of strictly lower rank only.
 LAYERS = [
-    {"kernels", "student", "warping", "presets", "nodes", "datasets", "rows", "vocabulary", "container", "seasons"},
-    {"marginals", "dense", "covariance", "statistics", "autoregression", "stacking", "past", "calendars"},
+    {"kernels", "student", "warping", "presets", "nodes", "rows", "vocabulary", "container", "seasons", "feeds"},
+    {"marginals", "dense", "covariance", "statistics", "autoregression", "stacking", "past", "calendars", "datasets"},
     {"laws", "regions", "bounded", "blending", "regressions", "conformal"},
     {"distribution", "linear", "structure", "tuning", "weights", "leaves"},
     {"inference", "trees"},
@@ -28,10 +28,12 @@ LAYERS = [
     {"model", "stream", "horizons"},
     {"prediction", "forecast"},
     {"online", "sklearn", "forecasting", "metrics", "tracking"},
-    {"persistence", "drawing"},
-    {"plotting"},
-    {"backtesting", "report"},
+    {"persistence", "drawing", "sinks"},
+    {"plotting", "running"},
+    {"backtesting", "report", "live", "inspection"},
+    {"demo"},
     {"cli"},
+    {"__main__"},
 ]
 RANKS = {module: rank for rank, modules in enumerate(LAYERS) for module in modules}
 

@@ -56,6 +56,7 @@ def test_nothing_before_the_first_row():
     assert model.score_one(X, {"power": 1.0}) == 0.0
     assert model.explain_one(X) == {"experts": {}, "relevance": {}, "neighbours": []}
     assert (model.hyperparameters, model.expert_weights, model.n_rows, model.nbytes) == ([], {}, 0, 0)
+    assert model.relevance == {}
     assert "no rows" in model.describe()
     model.retune()
     model.predict_many(pd.DataFrame([X]))
@@ -612,6 +613,43 @@ def test_explain_one():
     assert model.explain_one(X, 0)["neighbours"] == []
     with pytest.raises(ValueError, match="n_neighbours"):
         model.explain_one(X, -1)
+
+
+def test_relevance_of_one_expert_is_what_it_explains():
+    model = trained(40, experts=("matern32",))
+    shares = model.relevance
+    assert set(shares) == {"wind", "pitch"} and sum(shares.values()) == pytest.approx(1.0)
+    explained = model.explain_one(X)["relevance"]
+    assert shares == pytest.approx({name: explained[name] for name in shares})
+    assert shares["wind"] > shares["pitch"]
+
+
+@pytest.mark.parametrize("settings", [{}, {"coupling": "independent"}, {"weights": "posterior"}])
+def test_relevance_is_a_mean_over_leaves_by_rows_and_weights(settings):
+    rows = list(feed(150))
+    model = trained(rows=rows, **settings)
+    weights, wanted = model.expert_weights, {"clock": 0.0, "pitch": 0.0, "wind": 0.0}
+    trees = zip(model.hyperparameters, [leaf for tree in model._model.trees for leaf in tree.leaves()], strict=True)
+    for entry, leaf in trees:
+        spread = dict(
+            zip(("clock", "pitch", "wind"), model._model.rows.gather(leaf.numbers)[0].std(axis=0), strict=True)
+        )
+        squares = {name: (spread[name] / length) ** 2 for name, length in entry["lengthscales"].items()}
+        share = entry["rows"] * sum(weights[entry["expert"]][target] + 1e-12 for target in entry["targets"])
+        for name, square in squares.items():
+            wanted[name] += share * square / sum(squares.values())
+    total = sum(wanted.values())
+    assert len({entry["rows"] for entry in model.hyperparameters}) > 1
+    assert model.relevance == pytest.approx({name: value / total for name, value in wanted.items()})
+
+
+def test_relevance_where_there_is_little_to_tell():
+    assert trained(10, experts=("lags",)).relevance == {}
+    same = trained(rows=[({"wind": 0.1}, {"power": 1.0})] * 9, experts=("matern32",))
+    assert same.relevance == {}
+    assert trained(rows=[({"wind": 0.1}, {"power": 1.0})] * 9).relevance == {"clock": 1.0, "wind": 0.0}
+    assert trained(rows=[({}, {"power": float(t)}) for t in range(9)]).relevance == {"clock": 1.0}
+    assert set(trained(30, clock=False).relevance) == {"pitch", "wind"}
 
 
 def test_explain_one_in_the_units_of_the_user():

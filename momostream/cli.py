@@ -1,0 +1,639 @@
+"""The command line: ``momostream demo | run | fit | forecast | inspect``.
+
+What is heavy is imported inside the commands: ``momostream --help`` must not wait for it.
+"""
+
+from __future__ import annotations
+
+import ast
+import difflib
+import functools
+import os
+import shlex
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from momostream.feeds import Feed
+    from momostream.running import Checkpoint, Plan, Run
+    from momostream.sinks import Sink
+
+__all__ = ["app"]
+
+app = typer.Typer(
+    name="momostream",
+    help="Forecast sensor feeds as their rows come in, with honest uncertainty.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode="markdown",
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+INTERRUPTED = 130
+
+
+class BadRows(StrEnum):
+    """What to do with rows that cannot be read."""
+
+    stop = "stop"
+    skip = "skip"
+
+
+class Format(StrEnum):
+    """How predictions are written."""
+
+    csv = "csv"
+    jsonl = "jsonl"
+
+
+class DecimalMark(StrEnum):
+    """What stands before the decimals."""
+
+    point = "."
+    comma = ","
+
+
+# ---------------------------------------------------------------------- options that several commands have
+
+FeedArgument = Annotated[
+    str, typer.Argument(metavar="FEED", help="CSV or JSON lines, plain or gzip; - is standard input.")
+]
+ModelArgument = Annotated[Path, typer.Argument(metavar="MODEL", help="File written by --save or by model.save().")]
+Targets = Annotated[
+    list[str] | None,
+    typer.Option("--target", "-t", metavar="COLUMN", help="Column to predict; may be given several times."),
+]
+Inputs = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--input",
+        "-i",
+        metavar="COLUMN",
+        help="Column to predict from; may be given several times. [default: without --horizon all other numbers]",
+    ),
+]
+Horizon = Annotated[
+    int | None,
+    typer.Option(
+        "--horizon",
+        "-n",
+        min=1,
+        help="Rows to forecast ahead. Without it, the targets of a row are predicted from its other columns.",
+    ),
+]
+Time = Annotated[
+    str,
+    typer.Option(
+        metavar="COLUMN",
+        help="Column of the timestamp; 'auto' looks for one, 'none' counts rows.",
+        rich_help_panel="Reading the feed",
+    ),
+]
+Level = Annotated[float, typer.Option(help="Probability that intervals hold.", rich_help_panel="Predictions")]
+Output = Annotated[
+    str,
+    typer.Option(
+        "--output",
+        "-o",
+        metavar="FILE",
+        help="Where predictions go; - is standard output.",
+        rich_help_panel="Predictions",
+    ),
+]
+OutputFormat = Annotated[
+    Format | None,
+    typer.Option(
+        "--format",
+        help="Of the predictions. [default: by the name of the file, else csv]",
+        rich_help_panel="Predictions",
+    ),
+]
+Settings = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        metavar="NAME=VALUE",
+        help="Parameter of the model, such as --set max_points=128; may be given several times.",
+        rich_help_panel="The model",
+    ),
+]
+Limit = Annotated[int | None, typer.Option(min=1, help="Rows to take at most.", rich_help_panel="Reading the feed")]
+SkipBad = Annotated[
+    BadRows,
+    typer.Option(
+        "--bad-rows", help="Stop at a row that cannot be read, or skip and tell.", rich_help_panel="Reading the feed"
+    ),
+]
+Encoding = Annotated[str, typer.Option(help="Of the feed.", rich_help_panel="Reading the feed")]
+Delimiter = Annotated[
+    str | None,
+    typer.Option(
+        help="Between the cells of a CSV feed. [default: found in its first line]", rich_help_panel="Reading the feed"
+    ),
+]
+Decimal = Annotated[DecimalMark, typer.Option(help="Decimal mark of a CSV feed.", rich_help_panel="Reading the feed")]
+TimeFormat = Annotated[
+    str | None,
+    typer.Option(
+        metavar="FORMAT",
+        help="Of timestamps, as for strptime. [default: ISO 8601 or numbers]",
+        rich_help_panel="Reading the feed",
+    ),
+]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Say nothing but errors.")]
+Seed = Annotated[
+    int, typer.Option(help="Of everything random: same seed, same rows, same numbers.", rich_help_panel="The model")
+]
+
+
+def tell(message: str) -> None:
+    """Say something beside the predictions, which may be on standard output."""
+    print(f"momostream: {message}", file=sys.stderr, flush=True)
+
+
+def one_line_errors(command: Callable[..., None]) -> Callable[..., None]:
+    """What a user can mend becomes one line and exit code 1; a reader who left is no error."""
+
+    @functools.wraps(command)
+    def guarded(*args: Any, **kwargs: Any) -> None:
+        try:
+            command(*args, **kwargs)
+            sys.stdout.flush()
+        except BrokenPipeError:
+            # Or the interpreter tries to flush it again on its way out, and complains.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        except KeyboardInterrupt:
+            tell("interrupted")
+            raise typer.Exit(INTERRUPTED) from None
+        except (ValueError, OSError) as error:
+            tell(_one_line(error))
+            raise typer.Exit(1) from None
+
+    return guarded
+
+
+def _one_line(error: Exception) -> str:
+    if isinstance(error, OSError) and error.strerror:
+        return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
+    return " ".join(str(error).split())
+
+
+# ---------------------------------------------------------------------- commands
+
+
+@app.callback(invoke_without_command=True)
+def momostream(
+    version: Annotated[bool, typer.Option("--version", help="Show the version and exit.")] = False,
+) -> None:
+    """Forecast sensor feeds as their rows come in, with honest uncertainty."""
+    if version:
+        from momostream import __version__
+
+        print(f"momostream {__version__}")
+        raise typer.Exit
+
+
+@app.command()
+@one_line_errors
+def demo(
+    folder: Annotated[Path, typer.Option(help="Where the report and its figures go.")] = Path("momostream-demo"),
+    rows: Annotated[int, typer.Option(min=200, help="Rows to stream.")] = 3000,
+    horizon: Annotated[int, typer.Option("--horizon", "-n", min=1, help="Rows to forecast ahead.")] = 20,
+    seed: Seed = 0,
+) -> None:
+    """Stream a simulated wind turbine, forecast it, and leave a report.
+
+    The turbine is simulated by momostream itself; it is not the data set of the paper.
+    """
+    _need_plots("the demo")
+    from momostream import demo
+
+    report = demo.run_demo(folder, rows, horizon, seed)
+    print(f"report: {report}")
+
+
+@app.command()
+@one_line_errors
+def run(
+    feed: FeedArgument,
+    target: Targets = None,
+    input: Inputs = None,
+    horizon: Horizon = None,
+    time: Time = "auto",
+    output: Output = "-",
+    format: OutputFormat = None,
+    level: Level = 0.9,
+    every: Annotated[
+        int,
+        typer.Option(
+            min=1, help="Rows from one prediction to the next; all are learnt.", rich_help_panel="Predictions"
+        ),
+    ] = 1,
+    save: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="Keep the model, and where the run stands.", rich_help_panel="Saving and going on"
+        ),
+    ] = None,
+    resume: Annotated[
+        bool,
+        typer.Option("--resume", help="Go on from --save, where it exists.", rich_help_panel="Saving and going on"),
+    ] = False,
+    overwrite: Annotated[
+        bool,
+        typer.Option("--overwrite", help="Begin anew although --save exists.", rich_help_panel="Saving and going on"),
+    ] = False,
+    commit_every: Annotated[
+        int, typer.Option(min=1, help="Rows from one save to the next.", rich_help_panel="Saving and going on")
+    ] = 5000,
+    report: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="HTML report of scores and figures at the end.", rich_help_panel="Predictions"
+        ),
+    ] = None,
+    live: Annotated[
+        bool,
+        typer.Option("--live", help="Draw forecasts on the terminal while they come.", rich_help_panel="Predictions"),
+    ] = False,
+    limit: Limit = None,
+    bad_rows: SkipBad = BadRows.stop,
+    encoding: Encoding = "utf-8",
+    delimiter: Delimiter = None,
+    decimal: Decimal = DecimalMark.point,
+    time_format: TimeFormat = None,
+    set: Settings = None,
+    seed: Seed = 0,
+    quiet: Quiet = False,
+) -> None:
+    """Predict each row of a feed, then learn it.
+
+    - `momostream run turbine.csv -t power --horizon 12 -o forecasts.csv`
+    - `momostream run turbine.csv.gz -t power -i wind -i pitch --report report.html`
+    - `tail -n +1 -f turbine.csv | momostream run - -t power --horizon 6`
+
+    With --horizon, every row is followed by a forecast of the targets for so many rows; without it, the targets of each
+    row are predicted from its other columns before they are looked at. Each prediction has a mean and an interval.
+
+    With --save, a run that ended or was killed goes on by the same command and --resume: predictions in a file are
+    cut back to the last save and continue as if nothing had happened. Standard input cannot be read again: there,
+    the rows that come are taken as the next ones.
+    """
+    from momostream import persistence
+    from momostream.container import FileFormatError
+    from momostream.running import Checkpoint, Run, make_model
+
+    if report is not None:
+        _need_plots("--report")
+    model, checkpoint = None, None
+    if resume and save is None:
+        raise ValueError("--resume needs --save: it goes on from there")
+    if save is not None and save.exists() and not overwrite:
+        model, data = persistence.load_run(save)
+        if data is None:
+            raise FileFormatError(f"{save}: holds a model, but no run: name another file for --save")
+        checkpoint = Checkpoint.from_plain(data)
+        if not resume:
+            raise ValueError(f"{save}: holds a run up to row {checkpoint.number}: add --resume or --overwrite")
+    with _opened(feed, target, input, horizon, time, bad_rows, encoding, delimiter, decimal, time_format) as source:
+        plan = _plan(source, target, input, horizon, level, every, checkpoint)
+        if model is None:
+            model = make_model(plan, {"seed": seed, **_parsed(set, horizon)})
+        elif not quiet:
+            assert checkpoint is not None
+            tell(f"going on behind row {checkpoint.number:,} of {source.name}")
+        with _sink(output, plan, format, checkpoint) as sink:
+            work = Run(source, model, plan, sink, save=save, commit_every=commit_every, checkpoint=checkpoint)
+            seconds = _work(work, source, limit, live, quiet, output)
+    if not quiet:
+        _tell_scores(work)
+    if report is not None:
+        _write_report(report, work, source.name, seconds)
+        if not quiet:
+            tell(f"report: {report}")
+    if work.is_stopped:
+        _say_goodbye(work, save)
+
+
+@app.command()
+@one_line_errors
+def fit(
+    feed: FeedArgument,
+    save: Annotated[Path, typer.Option(metavar="FILE", help="Where the model goes.")],
+    target: Targets = None,
+    input: Inputs = None,
+    horizon: Horizon = None,
+    time: Time = "auto",
+    limit: Limit = None,
+    bad_rows: SkipBad = BadRows.stop,
+    encoding: Encoding = "utf-8",
+    delimiter: Delimiter = None,
+    decimal: Decimal = DecimalMark.point,
+    time_format: TimeFormat = None,
+    set: Settings = None,
+    seed: Seed = 0,
+    quiet: Quiet = False,
+) -> None:
+    """Learn a feed without predicting, and save the model.
+
+    - `momostream fit history.csv -t power -t wind --horizon 12 --save model.momo`
+    - `momostream forecast model.momo`
+    """
+    from momostream.running import Run, make_model
+
+    with _opened(feed, target, input, horizon, time, bad_rows, encoding, delimiter, decimal, time_format) as source:
+        plan = _plan(source, target, input, horizon, 0.9, 1, None)
+        model = make_model(plan, {"seed": seed, **_parsed(set, horizon)})
+        work = Run(source, model, plan, save=save, commit_every=sys.maxsize, commit_seconds=60.0, learn_only=True)
+        _work(work, source, limit, False, quiet, "")
+    if not quiet:
+        tell(f"{work.n_rows:,} rows learnt, saved in {save}")
+    if work.is_stopped:
+        _say_goodbye(work, save)
+
+
+@app.command()
+@one_line_errors
+def forecast(
+    model: ModelArgument,
+    feed: Annotated[
+        str | None,
+        typer.Argument(metavar="[FEED]", help="Rows whose targets are predicted, for a model without a horizon."),
+    ] = None,
+    horizon: Horizon = None,
+    output: Output = "-",
+    format: OutputFormat = None,
+    level: Level = 0.9,
+    plot: Annotated[Path | None, typer.Option(metavar="FILE", help="Draw the forecast, as PNG, SVG or PDF.")] = None,
+    bad_rows: SkipBad = BadRows.stop,
+    encoding: Encoding = "utf-8",
+    delimiter: Delimiter = None,
+    decimal: Decimal = DecimalMark.point,
+    time_format: TimeFormat = None,
+) -> None:
+    """Predict with a saved model, without learning.
+
+    - `momostream forecast model.momo --horizon 6`
+    - `momostream forecast soft-sensor.momo today.csv -o predicted.csv`
+
+    A model that was made with a horizon forecasts the rows behind the last one it learnt. One without predicts the
+    targets of each row of FEED.
+    """
+    from momostream import persistence
+    from momostream.online import MOMoGPRegressor
+    from momostream.running import Checkpoint, Plan
+
+    if plot is not None:
+        _need_plots("--plot")
+    loaded, data = persistence.load_run(model)
+    is_regressor = isinstance(loaded, MOMoGPRegressor)
+    if is_regressor != (feed is not None):
+        need = "needs a FEED with its inputs" if is_regressor else "takes no FEED: it goes on from its last row"
+        raise ValueError(f"{model}: holds a {'regressor' if is_regressor else 'forecaster'}, which {need}")
+    if not loaded.n_rows:
+        raise ValueError(f"{model}: has learnt no row yet")
+    kept = None if data is None else Checkpoint.from_plain(data).plan
+    if is_regressor:
+        assert feed is not None
+        clock = loaded.clock if isinstance(loaded.clock, str) else None
+        targets, inputs = tuple(map(str, loaded._targets.keys)), tuple(map(str, loaded._inputs.keys))
+        plan = Plan(targets, inputs, clock, None, level)
+        with (
+            _feed(feed, plan.inputs, clock, bad_rows, encoding, delimiter, decimal, time_format) as source,
+            _sink(output, plan, format, None) as sink,
+        ):
+            _predict(loaded, plan, source, sink)
+        return
+    targets = tuple(map(str, loaded.series)) if kept is None else kept.targets
+    steps = horizon or loaded.horizon
+    plan = Plan(targets, (), loaded.time, steps, level)
+    law = loaded.forecast(steps, with_dist=True)
+    from momostream.tracking import Outlook
+
+    with _sink(output, plan, format, None) as sink:
+        sink.write(loaded.n_rows if data is None else data["number"], None, Outlook.of(law, targets, level))
+        sink.commit()
+    if plot is not None:
+        law.plot().savefig(plot, dpi=150)
+        tell(f"drawn in {plot}")
+
+
+@app.command()
+@one_line_errors
+def inspect(
+    model: ModelArgument,
+    plot: Annotated[Path | None, typer.Option(metavar="FILE", help="Draw the circuit, as PNG, SVG or PDF.")] = None,
+) -> None:
+    """Show what a saved model has learnt: circuit, weights, lengthscales, sizes."""
+    from momostream import persistence
+    from momostream.inspection import print_model
+
+    if plot is not None:
+        _need_plots("--plot")
+    loaded, data = persistence.load_run(model)
+    print_model(model, loaded, data)
+    if plot is not None:
+        from momostream import plotting
+
+        plotting.plot_circuit(loaded).savefig(plot, dpi=150)
+        tell(f"drawn in {plot}")
+
+
+# ---------------------------------------------------------------------- pieces of the commands
+
+
+def _need_plots(what: str) -> None:
+    """Before any work is done, not after it."""
+    from importlib.util import find_spec
+
+    if find_spec("matplotlib") is None:
+        raise ValueError(f"{what} needs matplotlib: pip install 'momostream[plot]'")
+
+
+def _feed(
+    place: str,
+    columns: tuple[str, ...] | None,
+    time: str | None,
+    bad_rows: BadRows,
+    encoding: str,
+    delimiter: str | None,
+    decimal: DecimalMark,
+    time_format: str | None,
+) -> Feed:
+    from momostream.feeds import Feed
+
+    return Feed(
+        place, columns, time, bad_rows=bad_rows.value, on_bad=tell, encoding=encoding, delimiter=delimiter,
+        decimal=decimal.value, time_format=time_format,
+    )  # fmt: skip
+
+
+def _opened(
+    place: str, targets: list[str] | None, inputs: list[str] | None, horizon: int | None, time: str, *reading: Any
+) -> Feed:
+    """The feed with the columns that are needed, as far as they are named."""
+    if not targets and horizon is None:
+        raise ValueError("name what to predict with --target, or how far to forecast with --horizon")
+    named = (*(targets or ()), *(inputs or ()))
+    all_named = bool(targets) and (bool(inputs) or horizon is not None)
+    return _feed(place, named if all_named else None, None if time == "none" else time, *reading)
+
+
+def _plan(
+    feed: Feed,
+    targets: list[str] | None,
+    inputs: list[str] | None,
+    horizon: int | None,
+    level: float,
+    every: int,
+    checkpoint: Checkpoint | None,
+) -> Plan:
+    from momostream.feeds import FeedError
+    from momostream.running import Plan
+
+    for name in (*(targets or ()), *(inputs or ())):
+        if name not in feed.readings:
+            why = "holds no numbers in the first rows" if name in feed.columns else "does not exist"
+            near = difflib.get_close_matches(name, feed.readings, 1)
+            raise FeedError(f"{feed.name}: column {name!r} {why}{f': did you mean {near[0]!r}?' if near else ''}")
+    others = tuple(name for name in feed.readings if name not in {*(targets or ()), *(inputs or ())})
+    if not targets:
+        targets, others = list(others), ()
+    chosen = tuple(inputs) if inputs else (others if horizon is None else ())
+    plan = Plan(tuple(targets), chosen, feed.time, horizon, level, every)
+    if checkpoint is not None and plan != checkpoint.plan:
+        differing = next(name for name, value in vars(plan).items() if value != getattr(checkpoint.plan, name))
+        before, now = getattr(checkpoint.plan, differing), getattr(plan, differing)
+        raise ValueError(f"cannot go on: {differing} was {before!r}, now it is {now!r}")
+    return plan
+
+
+def _parsed(settings: list[str] | None, horizon: int | None) -> dict[str, Any]:
+    """Parameters of the model by name, as Python's literals or else as text."""
+    if not settings:
+        return {}
+    from inspect import signature
+
+    from momostream.online import MOMoGPRegressor
+
+    kind: type = MOMoGPRegressor
+    if horizon is not None:
+        from momostream.forecasting import MOMoGPForecaster
+
+        kind = MOMoGPForecaster
+    known = list(signature(kind).parameters)
+    parsed = {}
+    for setting in settings:
+        name, equals, text = setting.partition("=")
+        if not equals:
+            raise ValueError(f"--set {setting}: write it as NAME=VALUE")
+        if name not in known:
+            near = difflib.get_close_matches(name, known, 1)
+            hint = f": did you mean {near[0]}?" if near else f"; there are {', '.join(known)}"
+            raise ValueError(f"--set {setting}: {kind.__name__} has no parameter {name}{hint}")
+        try:
+            parsed[name] = ast.literal_eval(text)
+        except (ValueError, SyntaxError):
+            parsed[name] = text
+    return parsed
+
+
+def _sink(place: str, plan: Plan, format: Format | None, checkpoint: Checkpoint | None) -> Sink:
+    from momostream.sinks import Sink
+
+    position = None if checkpoint is None else checkpoint.written
+    return Sink(place, plan.targets, plan.horizon is not None, format and format.value, position)
+
+
+def _work(run: Run, feed: Feed, limit: int | None, live: bool, quiet: bool, output: str) -> float:
+    """Run to the end under watch; seconds that it took."""
+    import time
+
+    from momostream import live as views
+
+    began = time.monotonic()
+    with stoppable(run):
+        if quiet:
+            run.run(limit)
+        elif live and sys.stderr.isatty():
+            with views.LiveView(feed.name, limit) as view:
+                run.run(limit, view.update)
+                view.show(run)
+        else:
+            # A bar and predictions on one terminal would destroy each other.
+            alone = sys.stderr.isatty() and not (output == "-" and sys.stdout.isatty())
+            with views.Bar(feed, limit) if alone else views.PlainView(feed.name, limit) as view:
+                run.run(limit, view.update)
+    return time.monotonic() - began
+
+
+@contextmanager
+def stoppable(run: Run) -> Iterator[None]:
+    """Ctrl-C and SIGTERM end the run after the row in hand; a second one ends it at once."""
+
+    def stop(number: int, frame: Any) -> None:
+        signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
+        run.stop()
+
+    before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _tell_scores(run: Run) -> None:
+    bad = f", {run.feed.n_bad:,} bad rows skipped" if run.feed.n_bad else ""
+    tell(f"{run.n_rows:,} rows learnt, {run.track.n_scored:,} predictions scored{bad}")
+    if run.track.n_scored:
+        for name, line in run.track.summary.iterrows():
+            tell(
+                f"  {name}: RMSE {line['rmse']:.4g} (last value {line['naive']:.4g}), "
+                f"{run.track.level:.0%} intervals held {line['coverage']:.1%}"
+            )
+
+
+def _write_report(path: Path, run: Run, name: str, seconds: float) -> None:
+    from momostream.report import write_report
+    from momostream.tracking import Outlook
+
+    outlook: Outlook | None = run.outlook
+    law = None if outlook is None or run.plan.horizon is None else outlook.law
+    facts = {"Feed": name, "Rows learnt": f"{run.n_rows:,}", "Bad rows": f"{run.feed.n_bad:,}"}
+    facts["Rows per second"] = f"{run.n_rows / max(seconds, 1e-9):,.0f}"
+    settings = {**vars(run.plan), **run.model._get_params()}
+    command = shlex.join(["momostream", *sys.argv[1:]])
+    write_report(
+        path, run.track, run.model, forecast=law, history=run.history, title=f"Forecasts of {name}", facts=facts,
+        settings=settings, command=command,
+    )  # fmt: skip
+
+
+def _predict(model: Any, plan: Plan, feed: Feed, sink: Sink) -> None:
+    from momostream.tracking import Outlook
+
+    for row in feed:
+        x: dict[str, Any] = dict(row.values)
+        if plan.time is not None:
+            x[plan.time] = row.time
+        law = model.predict_one(x, with_dist=True)
+        sink.write(row.number, row.time, Outlook.of(law, plan.targets, plan.level))
+    sink.commit()
+
+
+def _say_goodbye(run: Run, save: Path | None) -> None:
+    """After Ctrl-C."""
+    if save is None:
+        tell(f"stopped behind row {run.last.number if run.last else 0:,}; without --save nothing was kept")
+    else:
+        tell(f"stopped behind row {run.last.number if run.last else 0:,}; saved in {save}, go on with --resume")
+    raise typer.Exit(INTERRUPTED)

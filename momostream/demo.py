@@ -1,0 +1,79 @@
+"""The demonstration: a simulated turbine, streamed, forecast, watched, and reported on."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from momostream.datasets import WindTurbine
+from momostream.feeds import FeedError, Row
+from momostream.live import view_for
+from momostream.report import write_report
+from momostream.running import Plan, Run, make_model
+
+__all__ = ["SERIES", "TurbineFeed", "run_demo"]
+
+SERIES = ("power", "flap_1", "edge_1", "wind_speed", "rotor_speed", "pitch")
+
+
+class TurbineFeed:
+    """The simulated turbine as a feed of rows."""
+
+    is_replayable = True
+
+    def __init__(self, turbine: WindTurbine) -> None:
+        self.turbine, self.n_bad = turbine, 0
+        self._skip = 0
+
+    def __iter__(self) -> Iterator[Row]:
+        """Rows without end."""
+        for number, (x, y) in enumerate(self.turbine, 1):
+            if number > self._skip:
+                values = {name: value for name, value in {**x, **y}.items() if name != "time" and value is not None}
+                yield Row(number, number, x["time"], values)
+
+    def seek(self, offset: int, number: int) -> None:
+        """Go on behind this row."""
+        self._skip = number
+
+    def count_from(self, number: int) -> None:
+        """Not needed: rows can be read again."""
+
+    def reject(self, number: int, reason: str) -> None:
+        """The turbine sends no bad rows."""
+        raise FeedError(f"simulated turbine: row {number}: {reason}")
+
+
+def run_demo(folder: Path, n_rows: int = 3000, horizon: int = 20, seed: int = 0) -> Path:
+    """Stream a simulated turbine, forecast it row by row, show it, and leave a report in a folder.
+
+    The turbine is `momostream.datasets.WindTurbine`, a simulation; it is not the data set of the paper.
+
+    Returns
+    -------
+    Path
+        The report; its figures lie beside it.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    turbine = WindTurbine(seed=seed, dropouts=0.01)
+    plan = Plan(SERIES, (), "time", horizon)
+    run = Run(TurbineFeed(turbine), make_model(plan, {"seed": seed}), plan)
+    began = time.monotonic()
+    with view_for("simulated turbine", n_rows, dict(WindTurbine.UNITS)) as view:
+        run.run(n_rows, view.update)
+        view.show(run)
+    seconds = time.monotonic() - began
+    assert run.outlook is not None
+    return write_report(
+        folder / "report.html",
+        run.track,
+        run.model,
+        forecast=run.outlook.law,
+        history=run.history,
+        title="A simulated wind turbine, forecast as its rows come in",
+        facts={"Rows learnt": f"{run.n_rows:,}", "Rows per second": f"{run.n_rows / seconds:,.0f}"},
+        settings={**vars(plan), **run.model._get_params()},
+        command=f"momostream demo --rows {n_rows} --horizon {horizon} --seed {seed}",
+        figures=folder,
+    )

@@ -1,0 +1,88 @@
+"""What a saved model has learnt, as tables on the terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from inspect import signature
+from os import PathLike
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from rich.console import Console
+from rich.table import Table
+
+from momostream.online import MOMoGPRegressor
+from momostream.running import Checkpoint
+from momostream.tracking import Track
+
+__all__ = ["print_model"]
+
+# Columns that fit on a terminal.
+MAX_COLUMNS = 12
+
+
+def print_model(
+    path: str | PathLike[str], model: Any, run: Mapping[str, Any] | None, console: Console | None = None
+) -> None:
+    """Print a model and where the run stood that saved it; ``run`` is None if none did."""
+    console = console or Console()
+    console.print(f"[bold]{path}[/bold]", highlight=False)
+    console.print(model.describe(), highlight=False, markup=False)
+    changed = _changed_parameters(model)
+    if changed:
+        console.print(_table("parameters that are not the default", pd.DataFrame({"value": changed})))
+    if isinstance(model, MOMoGPRegressor):
+        console.print(_table("weights of the experts, by target", pd.DataFrame(model.expert_weights).T))
+        for name, lengths in _lengthscales(model).items():
+            console.print(_table(f"{name}: its Gaussian processes", lengths))
+        console.print(_table("relevance of the inputs", pd.DataFrame({"share": model.relevance})))
+    else:
+        console.print(_table("weights of the experts, by series: mean over the steps", model.weights))
+    if run is not None:
+        _print_run(Checkpoint.from_plain(run), console)
+
+
+def _print_run(checkpoint: Checkpoint, console: Console) -> None:
+    console.print(
+        f"saved by a run behind row {checkpoint.number:,}: {checkpoint.n_rows:,} rows learnt, {checkpoint.n_bad:,} bad",
+        highlight=False,
+    )
+    track = Track.from_state({**checkpoint.track, "waiting": []})
+    if track.n_scored:
+        console.print(_table("scores so far (naive: RMSE of the last value)", track.summary))
+
+
+def _changed_parameters(model: Any) -> dict[str, str]:
+    defaults = {name: parameter.default for name, parameter in signature(type(model)).parameters.items()}
+    return {name: str(value) for name, value in model._get_params().items() if value != defaults[name]}
+
+
+def _lengthscales(model: MOMoGPRegressor) -> dict[str, pd.DataFrame]:
+    """Of each expert: rows, lengthscales and noise of its processes, the largest first."""
+    found: dict[str, list[dict[str, Any]]] = {}
+    for process in model.hyperparameters:
+        line = {"targets": ", ".join(map(str, process["targets"])), "rows": process["rows"], "noise": process["noise"]}
+        found.setdefault(process["expert"], []).append(line | dict(process["lengthscales"]))
+    return {
+        name: pd.DataFrame(lines).sort_values("rows", ascending=False, ignore_index=True).head(MAX_COLUMNS)
+        for name, lines in found.items()
+    }
+
+
+def _table(title: str, frame: pd.DataFrame) -> Table:
+    table = Table(title=title, title_justify="left", title_style="bold")
+    table.add_column("")
+    for name in frame.columns[:MAX_COLUMNS]:
+        table.add_column(str(name), justify="right")
+    for label, *cells in frame.iloc[:, :MAX_COLUMNS].itertuples(name=None):
+        table.add_row(str(label), *map(_cell, cells))
+    if len(frame.columns) > MAX_COLUMNS:
+        table.caption = f"and {len(frame.columns) - MAX_COLUMNS} more columns"
+    return table
+
+
+def _cell(value: Any) -> str:
+    if isinstance(value, float | np.floating):
+        return f"{value:.4g}"
+    return f"{value:,}" if isinstance(value, int | np.integer) else str(value)

@@ -1,0 +1,332 @@
+"""Runs over a feed: predict, then learn, row by row, with checkpoints that a run goes on from exactly."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from momostream import persistence
+from momostream.feeds import FeedError, Row
+from momostream.online import MOMoGPRegressor
+from momostream.sinks import Sink
+from momostream.tracking import Outlook, Track
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from momostream.forecasting import MOMoGPForecaster
+
+__all__ = ["Checkpoint", "Plan", "Run", "Source", "Stopped", "make_model", "shares"]
+
+# Rows that are kept to be drawn in front of the last forecast.
+N_RECENT = 240
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a run does with each row.
+
+    Parameters
+    ----------
+    targets
+        Columns to predict.
+    inputs
+        Columns that are known when the targets are not.
+    time
+        Column of the timestamp; None where there is none.
+    horizon
+        Rows to forecast; None predicts the targets of a row from its own inputs.
+    level
+        Probability of the intervals.
+    every
+        Rows from one forecast to the next.
+    """
+
+    targets: tuple[str, ...]
+    inputs: tuple[str, ...] = ()
+    time: str | None = None
+    horizon: int | None = None
+    level: float = 0.9
+    every: int = 1
+
+    def __post_init__(self) -> None:
+        if not self.targets:
+            raise ValueError("there is no target to predict")
+        if self.horizon is None and not self.inputs:
+            raise ValueError(
+                "there is no input to predict the targets from: name other columns, or a horizon to forecast them"
+            )
+        both = sorted({*self.targets} & {*self.inputs})
+        if both:
+            raise ValueError(f"column {both[0]!r} is named as target and as input")
+        if self.time in {*self.targets, *self.inputs}:
+            raise ValueError(f"column {self.time!r} is the time: it cannot be a target or an input as well")
+        for name, value in (("horizon", self.horizon), ("every", self.every)):
+            if value is not None and value < 1:
+                raise ValueError(f"{name}={value} is not accepted: use a whole number of at least 1")
+        if not 0.0 < self.level < 1.0:
+            raise ValueError(f"level={self.level} is not accepted: use a number between 0 and 1")
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Columns of numbers that are read."""
+        return (*self.targets, *self.inputs)
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """Where a run stood when its model was saved: the last row, the place behind it, and what had been written."""
+
+    plan: Plan
+    number: int
+    offset: int
+    n_rows: int
+    n_bad: int
+    written: int | None
+    track: Mapping[str, Any]
+
+    def to_plain(self) -> dict[str, Any]:
+        """As data of a saved model."""
+        return {**vars(self), "plan": asdict(self.plan), "track": dict(self.track)}
+
+    @classmethod
+    def from_plain(cls, data: Mapping[str, Any]) -> Checkpoint:
+        """From the data of a saved model."""
+        return cls(**{**data, "plan": Plan(**data["plan"])})
+
+
+class Stopped(Exception):  # noqa: N818 - nothing went wrong
+    """A run was asked to stop while it waited for a row."""
+
+
+def make_model(plan: Plan, settings: Mapping[str, Any] | None = None) -> MOMoGPRegressor | MOMoGPForecaster:
+    """A fresh model for a plan; ``settings`` are further parameters of `MOMoGPForecaster` or `MOMoGPRegressor`."""
+    given = {"seed": 0, **(settings or {})}
+    if plan.horizon is None:
+        return MOMoGPRegressor(**({"clock": plan.time or True} | given))
+    # Here and not above: river.time_series takes 2 s to import.
+    from momostream.forecasting import MOMoGPForecaster
+
+    return MOMoGPForecaster(**({"horizon": plan.horizon, "time": plan.time} | given))
+
+
+def shares(model: MOMoGPRegressor | MOMoGPForecaster) -> dict[str, float]:
+    """What counts in a model now: its inputs, or the experts of a forecaster."""
+    found = model.relevance if isinstance(model, MOMoGPRegressor) else model.weights.mean(axis=1).to_dict()
+    return {str(name): share for name, share in found.items()}
+
+
+class Source(Protocol):
+    """Where rows come from; `momostream.feeds.Feed` is one."""
+
+    n_bad: int
+
+    def __iter__(self) -> Iterator[Row]:
+        """Rows in order."""
+
+    def seek(self, offset: int, number: int) -> None:
+        """Go on behind this row."""
+
+    @property
+    def is_replayable(self) -> bool:
+        """Whether rows can be read again; if not, those that come are taken as the next ones."""
+
+    def count_from(self, number: int) -> None:
+        """Number the rows that come behind this one."""
+
+    def reject(self, number: int, reason: str) -> None:
+        """Count a row that could not be learnt, or raise."""
+
+
+class Run:
+    """Predict, then learn, over the rows of a feed.
+
+    Parameters
+    ----------
+    feed
+        Where rows come from.
+    model
+        A `MOMoGPForecaster` if the plan has a horizon, else a `MOMoGPRegressor`.
+    plan
+        What is predicted from what.
+    sink
+        Where predictions go; None only learns and keeps scores.
+    save
+        File of the model and of where the run stands; None keeps nothing.
+    commit_every
+        Rows from one checkpoint to the next.
+    commit_seconds
+        Seconds after which a checkpoint is made in any case.
+    learn_only
+        Do not predict.
+    checkpoint
+        Go on from here: the feed is moved there.
+
+    Attributes
+    ----------
+    n_rows : int
+        Rows learnt.
+    track : Track
+        Scores so far.
+    outlook : Outlook or None
+        The newest prediction.
+    """
+
+    def __init__(
+        self,
+        feed: Source,
+        model: MOMoGPRegressor | MOMoGPForecaster,
+        plan: Plan,
+        sink: Sink | None = None,
+        *,
+        save: str | Path | None = None,
+        commit_every: int = 5000,
+        commit_seconds: float = 60.0,
+        learn_only: bool = False,
+        checkpoint: Checkpoint | None = None,
+    ) -> None:
+        self.feed, self.model, self.plan, self.sink, self.save = feed, model, plan, sink, save
+        self.commit_every, self.commit_seconds, self.learn_only = commit_every, commit_seconds, learn_only
+        self.n_rows, self.n_committed = 0, 0
+        self.last: Row | None = None
+        self.outlook: Outlook | None = None
+        self.track = Track(plan.targets, plan.horizon or 1, plan.level)
+        self.recent: deque[Row] = deque(maxlen=N_RECENT)
+        self._stopping = self._waiting = False
+        self._committed_at = time.monotonic()
+        if checkpoint is not None:
+            self._go_on(checkpoint)
+
+    def _go_on(self, checkpoint: Checkpoint) -> None:
+        self.n_rows = self.n_committed = checkpoint.n_rows
+        bounds = self.model._map
+        self.track = Track.from_state(checkpoint.track, None if bounds.is_plain else bounds)
+        self.last = Row(checkpoint.number, checkpoint.offset, None, {})
+        self.feed.n_bad = checkpoint.n_bad
+        if self.feed.is_replayable:
+            self.feed.seek(checkpoint.offset, checkpoint.number)
+        else:
+            self.feed.count_from(checkpoint.number)
+
+    # ------------------------------------------------------------------ rows
+
+    def run(self, limit: int | None = None, on_row: Callable[[Run], None] | None = None) -> None:
+        """Take the rows of the feed until it ends, ``limit`` rows have been taken, or `stop` is called.
+
+        Ends with a checkpoint. ``on_row`` is called after each row.
+        """
+        rows, most = iter(self.feed), None if limit is None else self.n_rows + limit
+        while not self._stopping and (most is None or self.n_rows < most):
+            self._waiting = True
+            try:
+                row = next(rows, None)
+            except Stopped:
+                break
+            finally:
+                self._waiting = False
+            if row is None:
+                break
+            self._take(row)
+            if on_row is not None:
+                on_row(self)
+            if self.n_rows - self.n_committed >= self.commit_every or self._is_overdue():
+                self.commit()
+        self.commit()
+
+    def stop(self) -> None:
+        """End the run after the row in hand; may be called by a signal handler.
+
+        Raises
+        ------
+        Stopped
+            Into the wait for a row, if that is what the run does.
+        """
+        self._stopping = True
+        if self._waiting:
+            raise Stopped
+
+    @property
+    def is_stopped(self) -> bool:
+        """Whether `stop` was called."""
+        return self._stopping
+
+    def _take(self, row: Row) -> None:
+        x, y = self._split(row)
+        try:
+            if self.plan.horizon is None:
+                self._regress(row, x, y)
+            else:
+                self._forecast(row, x, y)
+        except (TypeError, ValueError) as error:
+            if isinstance(error, FeedError):
+                raise
+            self.feed.reject(row.number, str(error))
+            return
+        self.n_rows += 1
+        self.last = row
+        self.recent.append(row)
+
+    def _split(self, row: Row) -> tuple[dict[str, Any], dict[str, Any]]:
+        values = row.values
+        x: dict[str, Any] = {name: values[name] for name in self.plan.inputs if name in values}
+        if self.plan.time is not None:
+            x[self.plan.time] = row.time
+        return x, {name: values[name] for name in self.plan.targets if name in values}
+
+    def _regress(self, row: Row, x: dict[str, Any], y: dict[str, Any]) -> None:
+        model: Any = self.model
+        law = None if self.learn_only or self.n_rows % self.plan.every else model.predict_one(x, with_dist=True)
+        model.learn_one(x, y)
+        # After learning: a row that is refused leaves no trace.
+        if law:
+            self._publish(row, law)
+        self._observe(row, y)
+
+    def _forecast(self, row: Row, x: dict[str, Any], y: dict[str, Any]) -> None:
+        model: Any = self.model
+        model.learn_one(y, x)
+        self._observe(row, y)
+        if not (self.learn_only or self.n_rows % self.plan.every):
+            law = model.forecast(self.plan.horizon, with_dist=True)
+            if law:
+                self._publish(row, law)
+
+    def _publish(self, row: Row, law: Any) -> None:
+        self.outlook = Outlook.of(law, self.plan.targets, self.plan.level)
+        self.track.expect(self.outlook)
+        if self.sink is not None:
+            self.sink.write(row.number, row.time, self.outlook)
+
+    def _observe(self, row: Row, y: dict[str, Any]) -> None:
+        if not self.learn_only and self.track.observe(row.number, y, row.time):
+            self.track.note(shares(self.model))
+
+    # ------------------------------------------------------------------ checkpoints
+
+    def _is_overdue(self) -> bool:
+        # Not when nothing is kept: looking at the clock costs as much as a small part of a row.
+        return self.save is not None and time.monotonic() - self._committed_at > self.commit_seconds
+
+    def commit(self) -> None:
+        """Bring what was written to the disk, then save the model with where the run stands."""
+        written = None if self.sink is None else self.sink.commit()
+        if self.save is not None and self.last is not None:
+            checkpoint = Checkpoint(
+                self.plan, self.last.number, self.last.offset, self.n_rows, self.feed.n_bad, written, self.track.state()
+            )
+            persistence.save(self.model, self.save, checkpoint.to_plain())
+        self.n_committed, self._committed_at = self.n_rows, time.monotonic()
+
+    @property
+    def history(self) -> pd.DataFrame:
+        """Targets of the newest rows, by time where rows have one."""
+        import pandas as pd
+
+        rows = list(self.recent)
+        frame = pd.DataFrame([row.values for row in rows], columns=list(self.plan.targets), dtype=float)
+        timed = self.plan.time is not None
+        return frame.set_axis(pd.Index([row.time if timed else row.number for row in rows]))

@@ -1,0 +1,243 @@
+"""Runs over a feed: what is predicted from what, and that a run that was killed goes on exactly."""
+
+from __future__ import annotations
+
+import csv
+import io
+from contextlib import ExitStack
+
+import numpy as np
+import pytest
+
+from momostream import MOMoGPForecaster, MOMoGPRegressor, persistence
+from momostream.feeds import Feed, FeedError
+from momostream.running import Checkpoint, Plan, Run, Stopped, make_model
+from momostream.sinks import Sink
+
+N_ROWS = 120
+REGRESSION = Plan(("power",), ("wind", "pitch"), "time")
+FORECAST = Plan(("power", "wind"), (), "time", horizon=3)
+QUICK = {"experts": ("last value", "own lags")}
+
+
+def lines(n=N_ROWS, seed=0):
+    rng = np.random.default_rng(seed)
+    wind = 8.0
+    yield "time,wind,pitch,power"
+    for t in range(n):
+        wind += 0.2 * (8.0 - wind) + 0.5 * rng.normal()
+        pitch = "" if t % 11 == 5 else f"{rng.uniform(0, 4):.2f}"
+        time = f"2024-03-{1 + t // 144:02d} {t // 6 % 24:02d}:{10 * (t % 6):02d}"
+        yield f"{time},{wind:.3f},{pitch},{wind**3 + rng.normal():.2f}"
+
+
+@pytest.fixture(autouse=True)
+def opened():
+    """Feeds and sinks that a test has opened, closed at its end."""
+    with ExitStack() as stack:
+        OPENED.append(stack)
+        yield
+        OPENED.pop()
+
+
+OPENED: list[ExitStack] = []
+
+
+def feed_of(*args, **options):
+    return OPENED[-1].enter_context(Feed(*args, **options))
+
+
+def sink_of(*args, **options):
+    return OPENED[-1].enter_context(Sink(*args, **options))
+
+
+@pytest.fixture
+def feed_path(tmp_path):
+    path = tmp_path / "turbine.csv"
+    path.write_text("\n".join(lines()) + "\n")
+    return path
+
+
+def written(path):
+    return list(csv.DictReader(io.StringIO(path.read_text())))
+
+
+def model_for(plan):
+    return make_model(plan, QUICK if plan.horizon else None)
+
+
+def start(path, plan, out, **options):
+    feed = feed_of(path, plan.columns, plan.time, bad_rows=options.pop("bad_rows", "stop"))
+    sink = sink_of(out, plan.targets, plan.horizon is not None)
+    return Run(feed, model_for(plan), plan, sink, **options)
+
+
+def go_on(path, out, save, **options):
+    model, data = persistence.load_run(save)
+    checkpoint = Checkpoint.from_plain(data)
+    plan = checkpoint.plan
+    sink = sink_of(out, plan.targets, plan.horizon is not None, position=checkpoint.written)
+    return Run(feed_of(path, plan.columns, plan.time), model, plan, sink, save=save, checkpoint=checkpoint, **options)
+
+
+def test_a_regression_is_predict_then_learn(feed_path, tmp_path):
+    run = start(feed_path, REGRESSION, tmp_path / "out.csv")
+    run.run()
+    model, expected = MOMoGPRegressor(clock="time", seed=0), []
+    for row in feed_of(feed_path, time="time"):
+        x = {name: row.values[name] for name in ("wind", "pitch") if name in row.values} | {"time": row.time}
+        law = model.predict_one(x, with_dist=True)
+        if law:
+            expected.append((row.number, law.mean["power"], *law.interval(0.9)["power"]))
+        model.learn_one(x, {"power": row.values["power"]})
+    found = written(tmp_path / "out.csv")
+    assert [int(line["row"]) for line in found] == [number for number, *_ in expected] == list(range(2, N_ROWS + 1))
+    numbers = [[float(line[name]) for name in ("power", "power lower", "power upper")] for line in found]
+    np.testing.assert_allclose(numbers, [numbers for _, *numbers in expected], rtol=1e-8)
+    assert run.track.n_scored == N_ROWS - 1 and run.n_rows == N_ROWS
+
+
+def test_forecasts_follow_each_row(feed_path, tmp_path):
+    run = start(feed_path, FORECAST, tmp_path / "out.csv")
+    run.run()
+    model = MOMoGPForecaster(horizon=3, time="time", seed=0, **QUICK)
+    for row in feed_of(feed_path, ["power", "wind"], "time"):
+        model.learn_one(row.values, {"time": row.time})
+    last = [line for line in written(tmp_path / "out.csv") if line["row"] == str(N_ROWS)]
+    law = model.forecast(3, with_dist=True)
+    assert [line["time"] for line in last] == [time.isoformat() for time in law.index]
+    np.testing.assert_allclose([float(line["wind"]) for line in last], law.mean["wind"], rtol=1e-8)
+    assert run.track.n_scored == N_ROWS - 3
+
+
+@pytest.mark.parametrize("plan", [REGRESSION, FORECAST], ids=["regression", "forecast"])
+@pytest.mark.parametrize("killed_at", [1, 40, 77, 119])
+def test_a_killed_run_goes_on_exactly(feed_path, tmp_path, plan, killed_at):
+    whole = start(feed_path, plan, tmp_path / "whole.csv", save=tmp_path / "whole.momo", commit_every=25)
+    whole.run()
+
+    class KilledError(Exception):
+        pass
+
+    def kill(run):
+        if run.n_rows == killed_at:
+            run.sink._file.flush()
+            raise KilledError
+
+    save, out = tmp_path / "model.momo", tmp_path / "out.csv"
+    with pytest.raises(KilledError):
+        start(feed_path, plan, out, save=save, commit_every=25).run(on_row=kill)
+    if killed_at < 25:
+        assert not save.exists()
+        again = start(feed_path, plan, out, save=save, commit_every=25)
+    else:
+        again = go_on(feed_path, out, save, commit_every=25)
+        assert again.n_rows == killed_at - killed_at % 25
+    again.run()
+    assert out.read_bytes() == (tmp_path / "whole.csv").read_bytes()
+    assert save.read_bytes() == (tmp_path / "whole.momo").read_bytes()
+    assert again.track.summary.equals(whole.track.summary)
+
+
+def test_an_ended_run_goes_on_when_the_file_has_grown(feed_path, tmp_path):
+    text = feed_path.read_text().splitlines(keepends=True)
+    whole = start(feed_path, FORECAST, tmp_path / "whole.csv")
+    whole.run()
+    feed_path.write_text("".join(text[:61]))
+    start(feed_path, FORECAST, tmp_path / "out.csv", save=tmp_path / "model.momo").run()
+    feed_path.write_text("".join(text))
+    go_on(feed_path, tmp_path / "out.csv", tmp_path / "model.momo").run()
+    assert (tmp_path / "out.csv").read_bytes() == (tmp_path / "whole.csv").read_bytes()
+
+
+def test_a_pipe_goes_on_with_the_rows_that_come(tmp_path):
+    class Pipe(io.BytesIO):
+        def seekable(self):
+            return False
+
+    text = [line + "\n" for line in lines()]
+    parts = ["".join(text[:61]), text[0] + "".join(text[61:])]
+    save = tmp_path / "model.momo"
+    start(Pipe(parts[0].encode()), FORECAST, io.BytesIO(), save=save).run()
+    model, data = persistence.load_run(save)
+    out, checkpoint = io.BytesIO(), Checkpoint.from_plain(data)
+    feed = feed_of(Pipe(parts[1].encode()), FORECAST.columns, "time")
+    run = Run(feed, model, FORECAST, sink_of(out, FORECAST.targets, True), checkpoint=checkpoint)
+    run.run()
+    assert run.n_rows == N_ROWS and run.last.number == N_ROWS
+    assert [int(line["row"]) for line in csv.DictReader(io.StringIO(out.getvalue().decode()))][::3] == list(
+        range(61, 121)
+    )
+
+
+def test_every_and_limit(feed_path, tmp_path):
+    plan = Plan(("power",), (), "time", horizon=2, every=10)
+    run = start(feed_path, plan, tmp_path / "out.csv")
+    run.run(limit=35)
+    assert run.n_rows == 35
+    rows = [int(line["row"]) for line in written(tmp_path / "out.csv")]
+    assert rows == [1, 1, 11, 11, 21, 21, 31, 31]
+
+
+def test_learning_only_predicts_nothing(feed_path, tmp_path):
+    run = start(feed_path, FORECAST, tmp_path / "out.csv", learn_only=True)
+    run.run()
+    assert run.model.n_rows == N_ROWS and run.outlook is None and run.track.n_scored == 0
+    assert len((tmp_path / "out.csv").read_text().splitlines()) == 1
+
+
+@pytest.mark.parametrize("plan", [REGRESSION, FORECAST], ids=["regression", "forecast"])
+def test_a_row_that_the_model_refuses_is_a_bad_row(feed_path, tmp_path, plan):
+    text = feed_path.read_text().splitlines()
+    text[50] = text[50].rsplit(",", 1)[0] + ",1e300"
+    feed_path.write_text("\n".join(text))
+    with pytest.raises(FeedError, match=r"turbine.csv: row 50: .*power.*1e\+?300"):
+        start(feed_path, plan, tmp_path / "out.csv").run()
+    run = start(feed_path, plan, tmp_path / "out.csv", bad_rows="skip")
+    run.run()
+    assert run.n_rows == N_ROWS - 1 and run.feed.n_bad == 1
+    assert "50" not in {line["row"] for line in written(tmp_path / "out.csv")}
+
+
+def test_stopping_between_rows_and_while_waiting(feed_path, tmp_path):
+    run = start(feed_path, FORECAST, tmp_path / "out.csv", save=tmp_path / "model.momo")
+    run.run(on_row=lambda run: run.stop() if run.n_rows == 17 else None)
+    assert run.is_stopped and run.n_rows == 17 and persistence.load_run(tmp_path / "model.momo")[1]["n_rows"] == 17
+
+    class Waiting(Feed):
+        def __iter__(self):
+            for row in super().__iter__():
+                if row.number == 20:
+                    run.stop()
+                yield row
+
+    run = Run(OPENED[-1].enter_context(Waiting(feed_path, FORECAST.columns, "time")), model_for(FORECAST), FORECAST)
+    run.run()
+    assert run.n_rows == 19
+    with pytest.raises(Stopped):
+        run._waiting = True
+        run.stop()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"targets": ()}, "no target"),
+        ({"targets": ("power",)}, "no input"),
+        ({"targets": ("power",), "inputs": ("power",)}, "'power' is named as target and as input"),
+        ({"targets": ("power",), "inputs": ("wind",), "time": "wind"}, "'wind' is the time"),
+        ({"targets": ("power",), "horizon": 0}, "horizon=0"),
+        ({"targets": ("power",), "horizon": 2, "every": 0}, "every=0"),
+        ({"targets": ("power",), "horizon": 2, "level": 1.0}, "level=1.0"),
+    ],
+)
+def test_plans_that_make_no_sense(options, message):
+    with pytest.raises(ValueError, match=message):
+        Plan(**options)
+
+
+def test_history_of_the_newest_rows(feed_path, tmp_path):
+    run = start(feed_path, FORECAST, tmp_path / "out.csv")
+    run.run()
+    assert list(run.history.columns) == ["power", "wind"] and len(run.history) == N_ROWS
+    assert str(run.history.index[-1]) == "2024-03-01 19:50:00"

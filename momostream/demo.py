@@ -14,7 +14,9 @@ from momostream.running import Plan, Run, make_model
 
 __all__ = ["SERIES", "TurbineFeed", "run_demo"]
 
-SERIES = ("power", "flap_1", "edge_1", "wind_speed", "rotor_speed", "pitch")
+SERIES = ("flap_1", "edge_1", "tower_acceleration", "power", "rotor_speed", "wind_speed")
+# Rows per second of the turbine: twenty rows are about one turn of its rotor.
+RATE = 4.0
 
 
 class TurbineFeed:
@@ -56,7 +58,7 @@ def run_demo(folder: Path, n_rows: int = 3000, horizon: int = 20, seed: int = 0)
         The report; its figures lie beside it.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    turbine = WindTurbine(seed=seed, dropouts=0.01)
+    turbine = WindTurbine(seed=seed, rate=RATE, dropouts=0.01)
     plan = Plan(SERIES, (), "time", horizon)
     run = Run(TurbineFeed(turbine), make_model(plan, {"seed": seed}), plan)
     began = time.monotonic()

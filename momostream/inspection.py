@@ -35,7 +35,7 @@ def print_model(
     if isinstance(model, MOMoGPRegressor):
         console.print(_table("weights of the experts, by target", pd.DataFrame(model.expert_weights).T))
         for name, lengths in _lengthscales(model).items():
-            console.print(_table(f"{name}: its Gaussian processes", lengths))
+            console.print(_table(f"{name}: lengthscales and noise of its Gaussian processes", lengths))
         console.print(_table("relevance of the inputs", pd.DataFrame({"share": model.relevance})))
     else:
         console.print(_table("weights of the experts, by series: mean over the steps", model.weights))

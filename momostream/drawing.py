@@ -5,35 +5,23 @@ Figures are made without pyplot: nothing stays open, and no backend is chosen.
 
 from __future__ import annotations
 
-import textwrap
-from collections import deque
-from collections.abc import Hashable, Iterable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from numpy.typing import NDArray
 
-from momostream.experts import CircuitExpert, LinearMember
-from momostream.horizons import HorizonModel
-from momostream.leaves import Leaf
 from momostream.model import Model
-from momostream.nodes import GATE, KINDS, OUTPUTS, REGION, SUM, Circuit
-from momostream.stream import StreamModel
-from momostream.trees import Bundle, Gate, Sum, Tree
+from momostream.outline import Box, outline
 
 if TYPE_CHECKING:
     from momostream.forecasting import MOMoGPForecaster
     from momostream.online import MOMoGPRegressor as StreamRegressor
     from momostream.sklearn import MOMoGPRegressor
 
-__all__ = ["Stream", "core_of", "counted", "figure_of", "lock_of", "named", "names_of", "new_axes", "plot_circuit"]
-
-Array = NDArray[np.float64]
+__all__ = ["figure_of", "new_axes", "plot_circuit"]
 
 COLOURS = {"sum": "#fde7c8", "gate": "#d6e6f5", "outputs": "#e6dcf2", "region": "#dcefd9", "more": "#f0f0f0"}
 LINE = "#555555"
@@ -41,14 +29,6 @@ LINE = "#555555"
 FONT_SIZE = 9.0
 # Inches of a letter at that size, of the frame and the gap between two boxes, and from one level to the next.
 LETTER_WIDTH, GAP_WIDTH, LEVEL_HEIGHT = 0.072, 0.25, 0.95
-# Letters of names in one line on an edge or in a box.
-EDGE_LETTERS = 16
-# Cells of a gate that are drawn at its two ends; a feed that drifts is cut along time again and again.
-FIRST_CELLS, LAST_CELLS = 2, 4
-
-
-# ---------------------------------------------------------------------------------------------------------------
-# Circuits
 
 
 def plot_circuit(
@@ -87,6 +67,7 @@ def plot_circuit(
 
     Examples
     --------
+    >>> import numpy as np
     >>> from momostream.sklearn import MOMoGPRegressor
     >>> x = np.linspace(0, 6, 40)
     >>> model = MOMoGPRegressor(("matern32",), n_components=1, max_points=20, random_state=0).fit(x[:, None], x**2)
@@ -95,20 +76,14 @@ def plot_circuit(
     ['wind', '≤ 3', '> 3', 'region 0, 20 rows', 'region 1, 20 rows']
     >>> figure.savefig("circuit.png")  # doctest: +SKIP
     """
-    if max_nodes < 1:
-        raise ValueError(f"max_nodes={max_nodes!r} is not accepted: use a whole number of at least 1")
-    with lock_of(model):
-        tree = _chosen(_trees(model, inputs, outputs), expert)
-    _cut_off(_shorten(tree), max_nodes)
-    _lay_out(tree)
-    boxes = tree.walk()
+    places = _lay_out(outline(model, expert, inputs, outputs, max_nodes))
     # Coordinates are inches from here on, so that letters and places can be compared.
-    unit = _stretch(boxes)
-    left = min(unit * box.x - 0.5 * box.width for box in boxes)
-    right = max(unit * box.x + 0.5 * box.width for box in boxes)
-    for box in boxes:
-        box.x, box.y = unit * box.x, -LEVEL_HEIGHT * box.level
-    bottom = min(box.y for box in boxes) - 0.45 * LEVEL_HEIGHT
+    unit = _stretch(places)
+    left = min(unit * place.x - 0.5 * place.width for place in places)
+    right = max(unit * place.x + 0.5 * place.width for place in places)
+    for place in places:
+        place.x *= unit
+    bottom = min(place.y for place in places) - 0.45 * LEVEL_HEIGHT
     top = 0.3 * LEVEL_HEIGHT
     shrink = 1.0
     if ax is None:
@@ -119,331 +94,70 @@ def plot_circuit(
         shrink = min(1.0, room[0] / (right - left), room[1] / (top - bottom))
     ax.set_axis_off()
     ax.set(xlim=(left, right), ylim=(bottom, top))
-    _draw_tree(ax, boxes, FONT_SIZE * shrink)
+    _draw(ax, places, FONT_SIZE * shrink)
     return figure_of(ax)
 
 
 @dataclass
-class _Box:
-    """A node as it is drawn: what is written in it, and on the edge that leads to it."""
+class _Place:
+    """Where a box goes."""
 
-    kind: str
-    text: str
-    edge: str = ""
-    children: list[_Box] = field(default_factory=list)
+    box: Box
+    level: int
+    children: list[_Place] = field(default_factory=list)
     x: float = 0.0
-    y: float = 0.0
-    level: int = 0
-    # Nodes of the circuit that it stands for.
-    n_nodes: int = 1
+
+    @property
+    def y(self) -> float:
+        return -LEVEL_HEIGHT * self.level
 
     @property
     def width(self) -> float:
         """Inches that the texts need, with a gap to the next box."""
-        return LETTER_WIDTH * max(map(len, f"{self.text}\n{self.edge}".split("\n"))) + GAP_WIDTH
-
-    def walk(self) -> list[_Box]:
-        """Return this box and all below it, upper levels first."""
-        found, queue = [], deque([self])
-        while queue:
-            box = queue.popleft()
-            found.append(box)
-            queue.extend(box.children)
-        return found
+        return LETTER_WIDTH * max(map(len, f"{self.box.text}\n{self.box.edge}".split("\n"))) + GAP_WIDTH
 
 
-class _Expert(NamedTuple):
-    """An expert below the root sum."""
-
-    name: str
-    weight: float
-    tree: _Box
-    # Written on the edge to it: its weight, and its name where the drawing would not tell it.
-    edge: str
-
-
-def _trees(model: Any, inputs: Sequence[Hashable] | None, outputs: Sequence[Hashable] | None) -> list[_Expert]:
-    stream = Stream.of(model)
-    if stream is not None:
-        return _stream_trees(
-            stream, stream.inputs if inputs is None else inputs, stream.outputs if outputs is None else outputs
-        )
-    core = core_of(model)
-    inputs = names_of(model, "_input_names") if inputs is None else inputs
-    outputs = names_of(model, "_target_names") if outputs is None else outputs
-    weights = np.exp(core.log_weights).reshape(len(core.members), -1).mean(axis=1)
-    return [
-        _Expert(member.name, weight, _expert_tree(member, inputs, outputs), f"{member.name}\n{weight:.2f}")
-        for member, weight in zip(core.members, weights.tolist(), strict=True)
-    ]
-
-
-def _chosen(experts: list[_Expert], which: str | int | None) -> _Box:
-    """The tree of one expert, or all below a root sum."""
-    names = [expert.name for expert in experts]
-    if which is None and len(experts) == 1:
-        return experts[0].tree
-    if which is None:
-        root = _Box("sum", "+")
-        for expert in experts:
-            expert.tree.edge = expert.edge
-            root.children.append(expert.tree)
-        return root
-    if which in names:
-        return experts[names.index(str(which))].tree
-    if isinstance(which, int) and not isinstance(which, bool) and 0 <= which < len(names):
-        return experts[which].tree
-    raise ValueError(f"unknown expert {which!r}: the experts are {', '.join(map(repr, names))}")
-
-
-def _expert_tree(
-    member: CircuitExpert | LinearMember, inputs: Sequence[Hashable] | None, outputs: Sequence[Hashable] | None
-) -> _Box:
-    if isinstance(member, LinearMember):
-        return _Box("region", "linear\nmodel")
-    circuit, rows = member.described(), [region.n_rows for region in member.regions]
-
-    def box_of(number: int) -> _Box:
-        node = circuit[number]
-        box = _Box(KINDS[node.kind], "")
-        if node.kind == REGION:
-            box.text = f"region {node.region}\n{counted(rows[node.region], 'row')}"
-        elif node.kind == GATE:
-            box.text = f"x{node.column}" if inputs is None else named(inputs[node.column], EDGE_LETTERS)
-        else:
-            box.text = "+" if node.kind == SUM else "×"
-        for k, child in enumerate(node.children):
-            below = box_of(child)
-            below.edge = _edge_text(circuit, number, k, outputs)
-            box.children.append(below)
-        return box
-
-    return box_of(circuit.root)
-
-
-def _edge_text(circuit: Circuit, number: int, k: int, outputs: Sequence[Hashable] | None) -> str:
-    """What stands on the edge to child k; the gate itself names its covariate, so a cut needs no name."""
-    node = circuit[number]
-    if node.kind == SUM:
-        assert node.log_weights is not None
-        return f"{float(np.exp(node.log_weights[k]).mean()):.2f}"
-    if node.kind == OUTPUTS:
-        return _outputs_text(circuit[node.children[k]].outputs, outputs)
-    return _cell_text(list(node.cuts), k)
-
-
-def _outputs_text(owned: Iterable[int], outputs: Sequence[Hashable] | None) -> str:
-    names = [f"y{p}" if outputs is None else named(outputs[p]) for p in owned]
-    lines = textwrap.wrap(", ".join(names), EDGE_LETTERS)
-    return "\n".join(lines if len(lines) <= 2 else [f"{lines[0]} …", counted(len(names), "output")])
-
-
-def _cell_text(cuts: Sequence[float], k: int) -> str:
-    """The values that cell k of a gate owns."""
-    texts = [_cut_text(cut) for cut in cuts]
-    if k == 0:
-        return f"≤ {texts[0]}"
-    return f"> {texts[-1]}" if k == len(texts) else f"{texts[k - 1]} to\n{texts[k]}"
-
-
-def _cut_text(cut: float) -> str:
-    size = abs(cut)
-    # Times are large numbers that differ in their last digits; a sine misses zero by rounding.
-    return f"{cut:,.0f}" if 1e4 <= size < 1e12 else "0" if size < 1e-15 else f"{cut:.4g}"
-
-
-def _stream_trees(stream: Stream, inputs: Sequence[Hashable], outputs: Sequence[Hashable]) -> list[_Expert]:
-    found = []
-    for name, weight in zip(stream.members, stream.weights.tolist(), strict=True):
-        tree = stream.trees.get(name)
-        if tree is None:
-            found.append(_Expert(name, weight, _Box("region", named(name, EDGE_LETTERS)), f"{weight:.2f}"))
-        else:
-            box = _stream_box(tree.root, inputs[tree.start :], outputs)
-            found.append(_Expert(name, weight, box, f"{named(name, EDGE_LETTERS)}\n{weight:.2f}"))
-    return found
-
-
-def _stream_box(node: Leaf | Gate | Sum | Bundle, inputs: Sequence[Hashable], outputs: Sequence[Hashable]) -> _Box:
-    if isinstance(node, Leaf):
-        return _Box("region", f"GP\n{counted(node.n_rows, 'row')}")
-    children = [_stream_box(child, inputs, outputs) for child in node.children]
-    if isinstance(node, Gate):
-        box, edges = (
-            _Box("gate", named(inputs[node.column], EDGE_LETTERS)),
-            [_cell_text(node.cuts, k) for k in range(len(children))],
-        )
-    elif isinstance(node, Sum):
-        box, edges = _Box("sum", "+"), [f"{weight:.2f}" for weight in np.exp(node.log_weights).mean(axis=1)]
-    else:
-        box, edges = _Box("outputs", "×"), [_outputs_text(_owned(child), outputs) for child in node.children]
-    for child, edge in zip(children, edges, strict=True):
-        child.edge = edge
-    box.children = children
-    return box
-
-
-def _owned(node: Leaf | Gate | Sum | Bundle) -> list[int]:
-    """Positions of the outputs of a node."""
-    if isinstance(node, Leaf):
-        return node.targets.tolist()
-    if isinstance(node, Bundle):
-        return sorted(p for child in node.children for p in _owned(child))
-    return _owned(node.children[0])
-
-
-def _shorten(root: _Box) -> _Box:
-    """Keep the outer cells of gates that have many."""
-    for box in root.walk():
-        if box.kind == "gate" and len(box.children) > FIRST_CELLS + LAST_CELLS + 1:
-            hidden = box.children[FIRST_CELLS:-LAST_CELLS]
-            box.children[FIRST_CELLS:-LAST_CELLS] = [_more(hidden)]
-    return root
-
-
-def _more(hidden: list[_Box]) -> _Box:
-    """One box instead of several and all that is below them."""
-    n_nodes = sum(box.n_nodes for child in hidden for box in child.walk())
-    return _Box("more", f"…\n{n_nodes} more", n_nodes=n_nodes)
-
-
-def _cut_off(root: _Box, max_nodes: int) -> _Box:
-    """Keep the first boxes, upper levels first; what is left out below a box becomes one box that counts it."""
-    every = root.walk()
-    kept = {id(box) for box in every[:max_nodes]}
-    for box in every[:max_nodes]:
-        hidden = [child for child in box.children if id(child) not in kept]
-        if hidden:
-            box.children = [child for child in box.children if id(child) in kept] + [_more(hidden)]
-    return root
-
-
-def _lay_out(root: _Box) -> None:
-    """Set levels and places: leaves side by side, parents above the middle of their children."""
+def _lay_out(root: Box) -> list[_Place]:
+    """Places of all boxes, level by level: leaves side by side, parents above the middle of their children."""
     right = 0.0
 
-    def place(box: _Box, level: int) -> None:
+    def place(box: Box, level: int) -> _Place:
         nonlocal right
-        box.level = level
-        for child in box.children:
-            place(child, level + 1)
-        if box.children:
-            box.x = 0.5 * (box.children[0].x + box.children[-1].x)
+        found = _Place(box, level, [place(child, level + 1) for child in box.children])
+        if found.children:
+            found.x = 0.5 * (found.children[0].x + found.children[-1].x)
         else:
-            box.x = right + 0.5 * box.width
-            right += box.width
+            found.x = right + 0.5 * found.width
+            right += found.width
+        return found
 
-    place(root, 0)
+    places = [place(root, 0)]
+    for parent in places:
+        places.extend(parent.children)
+    return places
 
 
-def _stretch(boxes: list[_Box]) -> float:
-    """Factor of all places such that no two neighbours on a level overlap. Boxes come level by level."""
-    neighbours = [pair for pair in pairwise(boxes) if pair[0].level == pair[1].level]
+def _stretch(places: list[_Place]) -> float:
+    """Factor of all places such that no two neighbours on a level overlap."""
+    neighbours = [pair for pair in pairwise(places) if pair[0].level == pair[1].level]
     return max((0.5 * (a.width + b.width) / (b.x - a.x) for a, b in neighbours), default=1.0)
 
 
-def _draw_tree(ax: Axes, boxes: list[_Box], font_size: float) -> None:
+def _draw(ax: Axes, places: list[_Place], font_size: float) -> None:
     text: dict[str, Any] = {"ha": "center", "va": "center", "linespacing": 1.15}
-    for box in boxes:
-        symbol = box.text in ("+", "×")
-        frame = {"boxstyle": "circle,pad=0.2" if symbol else "round,pad=0.35", "fc": COLOURS[box.kind], "ec": LINE}
-        size = 1.3 * font_size if symbol else font_size
-        ax.text(box.x, box.y, box.text, size=size, bbox={**frame, "lw": 0.8}, **text)
-        for child in box.children:
+    for place in places:
+        symbol = place.box.text in ("+", "×")
+        colour, style = COLOURS[place.box.kind], "circle,pad=0.2" if symbol else "round,pad=0.35"
+        frame = {"boxstyle": style, "fc": colour, "ec": LINE, "lw": 0.8}
+        ax.text(place.x, place.y, place.box.text, size=1.3 * font_size if symbol else font_size, bbox=frame, **text)
+        for child in place.children:
             # Bent edges: labels stand above their child, as far from each other as the children are.
-            turn = box.y - 0.38 * LEVEL_HEIGHT
-            ax.plot([box.x, box.x, child.x, child.x], [box.y, turn, turn, child.y], color=LINE, lw=0.8)
-            if child.edge:
+            turn = place.y - 0.38 * LEVEL_HEIGHT
+            ax.plot([place.x, place.x, child.x, child.x], [place.y, turn, turn, child.y], color=LINE, lw=0.8)
+            if child.box.edge:
                 blank = {"boxstyle": "square,pad=0.1", "fc": "white", "ec": "none"}
-                place = child.x, child.y + 0.43 * LEVEL_HEIGHT
-                ax.text(*place, child.edge, size=0.9 * font_size, bbox=blank, **text)
-
-
-# ---------------------------------------------------------------------------------------------------------------
-# What the drawings share
-
-
-class Stream(NamedTuple):
-    """A model that learns from a stream, as the drawings see it."""
-
-    members: tuple[str, ...]
-    # The mean over the outputs.
-    weights: Array
-    # By member; experts without a circuit have none.
-    trees: dict[str, Tree]
-    # Names of the columns of the points, the clock first, and of the outputs of the trees.
-    inputs: list[Hashable]
-    outputs: list[Hashable]
-
-    @classmethod
-    def of(cls, model: Any) -> Stream | None:
-        """None if the model learns from batches."""
-        if not hasattr(model, "learn_one"):
-            return None
-        core = model._model
-        if isinstance(core, StreamModel):
-            members = core.settings.members
-            trees = dict(zip(members, core.trees, strict=False))
-            names: list[Hashable] = ["clock", *model._inputs.keys]
-            return cls(members, core.root_weights().mean(axis=1), trees, names, list(model._targets.keys))
-        if isinstance(core, HorizonModel):
-            circuits = [part for part in (core.plain, core.residual) if part is not None]
-            found = [tree for part in circuits for tree in part.trees]
-            # Circuits come last.
-            trees = dict(zip(core.members[len(core.members) - len(found) :], found, strict=True))
-            outputs: list[Hashable] = [
-                f"{name}, step {step}" for step in range(1, core.settings.horizon + 1) for name in model.series
-            ]
-            return cls(core.members, core.weights.mean(axis=(1, 2)), trees, _point_names(model, core), outputs)
-        raise ValueError(f"this {type(model).__name__} has learnt no row yet")
-
-
-def _point_names(model: MOMoGPForecaster, core: HorizonModel) -> list[Hashable]:
-    """Names of what the circuits of a forecaster see, in the order in which `HorizonModel` writes it down."""
-    series = model.series
-    names: list[Hashable] = ["clock", *series, *model.inputs]
-    # As `calendar_terms` has them: two waves of the day, or one of the week.
-    n_waves = (core.n_inputs - len(model.inputs)) // 2
-    periods = {0: [], 1: ["week"], 2: ["day", "half day"]}[n_waves]
-    names += [f"{wave} of the {period}" for period in periods for wave in ("sine", "cosine")]
-    if core.settings.seasons:
-        names += [f"{name} one season ago" for name in series] + [f"{name} ahead one season ago" for name in series]
-    return names + [f"change of {name}" for name in series]
-
-
-def lock_of(model: Any) -> AbstractContextManager[Any]:
-    """Hold this while the model is looked at: another thread may go on learning."""
-    lock: AbstractContextManager[Any] = getattr(model, "_lock", nullcontext())
-    return lock
-
-
-def core_of(model: Any) -> Model:
-    """The fitted core model of a facade for batches, or the one given."""
-    core = getattr(model, "model_", model)
-    if not isinstance(core, Model) or not core.members:
-        raise ValueError(f"this {type(model).__name__} is not fitted: call fit first")
-    return core
-
-
-def names_of(model: Any, getter: str) -> list[str] | None:
-    """Names that the facade knows; the core model has none."""
-    names: list[str] | None = getattr(model, getter)() if hasattr(model, getter) else None
-    return names
-
-
-def named(name: Hashable, width: int = 60, n_lines: int = 2) -> str:
-    """A name as text of a drawing: in lines of at most so many letters, cut off where it needs more of them.
-
-    >>> print(named("bearing temperature of the gearbox, drive end", 20))
-    bearing temperature
-    of the gearbox, dri…
-    """
-    lines = textwrap.wrap(str(name), width) or [""]
-    if len(lines) > n_lines:
-        rest = " ".join(lines[n_lines - 1 :])
-        lines = [*lines[: n_lines - 1], f"{rest[: width - 1]}…"]
-    # A pair of dollar signs would be read as a formula.
-    return "\n".join(lines).replace("$", r"\$")
+                above = child.x, child.y + 0.43 * LEVEL_HEIGHT
+                ax.text(*above, child.box.edge, size=0.9 * font_size, bbox=blank, **text)
 
 
 def new_axes(width: float, height: float) -> Axes:
@@ -457,12 +171,3 @@ def figure_of(ax: Axes) -> Figure:
     figure = ax.get_figure(root=True)
     assert figure is not None
     return figure
-
-
-def counted(number: int, what: str) -> str:
-    """A number of things.
-
-    >>> counted(1, "row"), counted(1200, "row")
-    ('1 row', '1,200 rows')
-    """
-    return f"{number:,} {what}{'' if number == 1 else 's'}"

@@ -11,15 +11,18 @@ import numpy as np
 import pandas as pd
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
+from rich.tree import Tree
 
 from momostream.online import MOMoGPRegressor
+from momostream.outline import Box, outline
 from momostream.running import Checkpoint
 from momostream.tracking import Track
 
 __all__ = ["print_model"]
 
-# Columns that fit on a terminal.
-MAX_COLUMNS = 12
+# Columns that fit on a terminal, and nodes of the circuit that can be read there.
+MAX_COLUMNS, MAX_NODES = 12, 40
 
 
 def print_model(
@@ -29,6 +32,8 @@ def print_model(
     console = console or Console()
     console.print(f"[bold]{path}[/bold]", highlight=False)
     console.print(model.describe(), highlight=False, markup=False)
+    if model.n_rows:
+        console.print(_branch(outline(model, max_nodes=MAX_NODES)))
     changed = _changed_parameters(model)
     if changed:
         console.print(_table("parameters that are not the default", pd.DataFrame({"value": changed})))
@@ -41,6 +46,15 @@ def print_model(
         console.print(_table("weights of the experts, by series: mean over the steps", model.weights))
     if run is not None:
         _print_run(Checkpoint.from_plain(run), console)
+
+
+def _branch(box: Box, tree: Tree | None = None) -> Tree:
+    """A circuit from the top down, one line for each node: the edge to it, then the node."""
+    words = ": ".join(" ".join(text.split()) for text in (box.edge, box.text) if text)
+    below = Tree(Text(words or "circuit")) if tree is None else tree.add(Text(words))
+    for child in box.children:
+        _branch(child, below)
+    return below
 
 
 def _print_run(checkpoint: Checkpoint, console: Console) -> None:

@@ -88,7 +88,7 @@ class _View:
     def words(self, run: Run) -> list[str]:
         """Rows, rows per second, error and coverage so far."""
         of = "" if self.total is None else f" of {self.total:,}"
-        words = [f"{run.n_rows:,}{of} rows", f"{run.n_rows / max(self.seconds(), 1e-9):,.0f} rows/s"]
+        words = [f"{run.n_rows:,}{of} rows", f"{run.rows_per_second:,.0f} rows/s"]
         if run.track.n_scored:
             summary = run.track.summary
             ratio = float((summary["rmse"] / summary["naive"]).mean())

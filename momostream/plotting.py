@@ -19,10 +19,11 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.stats import binom
 
 from momostream.distribution import Distribution
-from momostream.drawing import Stream, core_of, counted, figure_of, lock_of, named, names_of, new_axes, plot_circuit
+from momostream.drawing import figure_of, new_axes, plot_circuit
 from momostream.experts import CircuitExpert
 from momostream.forecast import Forecast
 from momostream.model import Model
+from momostream.outline import Stream, core_of, counted, lock_of, named, names_of
 from momostream.prediction import Prediction
 from momostream.tracking import N_BINS, Track
 

@@ -197,6 +197,7 @@ class Run:
         self.track = Track(plan.targets, plan.horizon or 1, plan.level)
         self.recent: deque[Row] = deque(maxlen=N_RECENT)
         self._stopping = self._waiting = False
+        self._began, self._n_before = time.monotonic(), 0
         self._committed_at = time.monotonic()
         if checkpoint is not None:
             self._go_on(checkpoint)
@@ -220,6 +221,7 @@ class Run:
         Ends with a checkpoint. ``on_row`` is called after each row.
         """
         rows, most = iter(self.feed), None if limit is None else self.n_rows + limit
+        self._began, self._n_before = time.monotonic(), self.n_rows
         while not self._stopping and (most is None or self.n_rows < most):
             self._waiting = True
             try:
@@ -248,6 +250,11 @@ class Run:
         self._stopping = True
         if self._waiting:
             raise Stopped
+
+    @property
+    def rows_per_second(self) -> float:
+        """Rows learnt since `run` was called, over the time since then."""
+        return (self.n_rows - self._n_before) / max(time.monotonic() - self._began, 1e-9)
 
     @property
     def is_stopped(self) -> bool:

@@ -635,7 +635,7 @@ def test_rows_of_a_pipe_come_as_they_are_written(columns):
 
 
 def test_nothing_is_read_behind_a_row_that_stops_the_feed():
-    with Feed(Live(b"a,b\n1\n")) as feed, pytest.raises(FeedError, match="row 1, column 'b': there are 1 cells instead of 2"):
+    with Feed(Live(b"a,b\n1\n")) as feed, pytest.raises(FeedError, match="row 1, column 'b': there are 1 cells"):
         list(feed)
 
 

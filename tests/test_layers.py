@@ -20,16 +20,17 @@ PACKAGE = ROOT / "momostream"
 # A module imports modules of strictly lower rank only.
 LAYERS = [
     {"kernels", "student", "warping", "presets", "nodes", "rows", "vocabulary", "container", "seasons", "feeds"},
-    {"marginals", "dense", "covariance", "statistics", "autoregression", "stacking", "past", "calendars", "datasets"},
-    {"laws", "regions", "bounded", "blending", "regressions", "conformal"},
+    {"marginals", "dense", "covariance", "statistics", "autoregression", "stacking", "past", "calendars", "turbine"},
+    {"laws", "regions", "bounded", "blending", "regressions", "conformal", "datasets"},
     {"distribution", "linear", "structure", "tuning", "weights", "leaves"},
     {"inference", "trees"},
     {"experts", "circuits"},
     {"model", "stream", "horizons"},
     {"prediction", "forecast"},
     {"online", "sklearn", "forecasting", "metrics", "tracking"},
-    {"persistence", "drawing", "sinks"},
-    {"plotting", "running"},
+    {"persistence", "sinks", "outline"},
+    {"drawing", "running"},
+    {"plotting"},
     {"backtesting", "report", "live", "inspection"},
     {"demo"},
     {"cli"},
@@ -43,6 +44,7 @@ LATE = {"drawing", "plotting", "persistence"}
 # What modules may know beside the standard library and lower modules, where it is less than everything.
 THIRD_PARTY = {
     "kernels": {"numpy", "numba"},
+    "turbine": {"numpy", "numba"},
     "presets": set(),
     "nodes": {"numpy"},
     "warping": {"numpy", "scipy"},

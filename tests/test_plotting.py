@@ -17,11 +17,11 @@ from numpy.testing import assert_allclose
 from momostream import Circuit, MOMoGPForecaster
 from momostream import MOMoGPRegressor as StreamRegressor
 from momostream.distribution import MixtureDistribution
-from momostream.drawing import named
 from momostream.forecast import Forecast
 from momostream.laws import StudentT
 from momostream.model import Model, Settings
 from momostream.nodes import GATE, REGION, SUM
+from momostream.outline import named
 from momostream.plotting import (
     plot_calibration,
     plot_circuit,

@@ -9,27 +9,15 @@ from pathlib import Path
 
 import pytest
 
+from tests.fences import fenced_blocks
+
 ROOT = Path(__file__).resolve().parents[1]
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
+# Not __main__.py, whose --quick runs all of them.
 QUICK_BENCHMARKS = [
-    path for path in sorted((ROOT / "benchmarks").glob("*.py")) if "--quick" in path.read_text(encoding="utf-8")
+    path for path in sorted((ROOT / "benchmarks").glob("[!_]*.py")) if "--quick" in path.read_text(encoding="utf-8")
 ]
 LIMIT_SECONDS = 300
-
-
-def python_blocks(path: Path) -> list[str]:
-    """Fenced Python blocks, each padded by empty lines to its place, so that tracebacks point home."""
-    blocks, lines, inside = [], [], False
-    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines()):
-        if not inside and line.strip() == "```python":
-            inside, lines = True, [""] * (number + 1)
-        elif inside and line.strip() == "```":
-            inside = False
-            blocks.append("\n".join(lines))
-        elif inside:
-            lines.append(line)
-    assert not inside, f"{path.name}: a block is not closed"
-    return blocks
 
 
 def run_script(path: Path, cwd: Path, *arguments: str) -> str:
@@ -50,7 +38,7 @@ def test_readme_blocks_run(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("MPLBACKEND", "Agg")
     readme = ROOT / "README.md"
-    blocks = python_blocks(readme)
+    blocks = [block.in_place for block in fenced_blocks(readme) if block.language == "python"]
     assert blocks
     namespace = {"__name__": "readme"}
     for block in blocks:

@@ -5,7 +5,7 @@
 skab_valve1 in file order (found through ``MOMOSTREAM_DATA``, see `benchmarks.data`): 16 runs of a pump, in each of
 which a valve is partly shut for some 400 rows. A row is scored, then learnt, with the row before it as input. The
 detectors also run with learning stopped: afresh in each run, on its first 400 rows, all of which are normal. Writes
-``results/anomaly.md``; ``--quick`` is a small run that writes nothing.
+``results/anomaly.md``. A full run takes about 2 minutes; ``--quick`` is a small run that writes nothing.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from scipy.stats import rankdata
 
 from benchmarks.data import feeds, read, stream
-from benchmarks.harness import environment_note, in_own_process, options_unless_task, table, write_results
+from benchmarks.harness import about, in_own_process, options_unless_task, origin, table, write_results
 
 Array = NDArray[np.float64]
 
@@ -234,7 +234,7 @@ def main() -> None:
     header = ["detector"]
     header += [f"{part}: {kind}" for part in PARTS for kind in ("row", "mean")]
     title = f"# Anomalies in the first {rows:,} rows of {FEED}, {data.is_strange.mean():.0%} of them labelled"
-    text = "\n\n".join([title, environment_note(), table([*header, "rows per CPU s"], lines), NOTE])
+    text = "\n\n".join([title, origin("anomaly", [about()]), table([*header, "rows per CPU s"], lines), NOTE])
     print(text)
     if not options.quick:
         write_results("anomaly", text)

@@ -2,8 +2,8 @@
 
     python -m benchmarks.choices [--quick] [--questions experts rows blocks]
 
-The data sets are found through ``MOMOSTREAM_DATA``, see `benchmarks.data`. A full run takes about half an hour and
-writes ``results/choices.md``.
+The data sets are found through ``MOMOSTREAM_DATA``, see `benchmarks.data`. A full run takes about half an hour.
+It writes ``results/choices.md``.
 """
 
 from __future__ import annotations
@@ -13,10 +13,11 @@ from typing import Any
 
 from benchmarks.data import folder, paper_split, time_split
 from benchmarks.harness import (
+    about,
     cpu_seconds,
-    environment_note,
     in_own_process,
     options_unless_task,
+    origin,
     scores,
     table,
     write_results,
@@ -81,7 +82,7 @@ def main() -> None:
         print(" | ".join(rows[question][-1]), flush=True)
     header = ["set", "choice", "RMSE", "MAE", "NLPD", "covers 90 %", "fit CPU s"]
     parts = [f"## {question}\n\n{table(header, each)}" for question, each in rows.items()]
-    text = "\n\n".join(["# What the defaults were chosen by", environment_note(), *parts])
+    text = "\n\n".join(["# What the defaults were chosen by", origin("choices", [about()]), *parts])
     print(text)
     if not options.quick:
         write_results("choices", text)

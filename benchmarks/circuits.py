@@ -4,8 +4,8 @@
 
 `momostream.STREAM_PRESETS["momogp"]` with smaller and larger leaves, sums weighted by their posterior or uniformly, on
 the first rows of windturbine (found through ``MOMOSTREAM_DATA``, see `benchmarks.data`): predict, then learn, row by
-row. The first 200 rows are not scored. Every run has a process of its own. Writes ``results/circuits.md``;
-``--quick`` is a small run that writes nothing.
+row. The first 200 rows are not scored. Every run has a process of its own. Writes ``results/circuits.md``.
+A full run takes about 4 minutes; ``--quick`` is a small run that writes nothing.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.data import stream
-from benchmarks.harness import environment_note, in_own_process, options_unless_task, table, write_results
-from benchmarks.scores import LEVELS, UNSCORED
+from benchmarks.harness import about, in_own_process, options_unless_task, origin, table, write_results
 from benchmarks.stream import Momostream, run
+from benchmarks.tools.stream_scores import LEVELS, UNSCORED
 from momostream import STREAM_PRESETS, MOMoGPRegressor
 from momostream.leaves import Leaf
 from momostream.trees import Bundle, Gate, Node
@@ -118,7 +118,7 @@ def main() -> None:
     header = ["model", "RMSE", "MAE", "NLPD", "covers 90 %", "rows per CPU s"]
     header += ["leaves", "leaves per row", "induced trees per row"]
     title = f"# The paper's circuit on the first {rows:,} rows of {FEED}"
-    text = "\n\n".join([title, environment_note(), table(header, lines), NOTE])
+    text = "\n\n".join([title, origin("circuits", [about()]), table(header, lines), NOTE])
     print(text)
     if not options.quick:
         write_results("circuits", text)

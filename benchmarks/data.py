@@ -2,10 +2,17 @@
 
 They lie in the folder that the environment variable ``MOMOSTREAM_DATA`` names, by default ``../shared/data`` beside the
 repository, as gzipped CSV files with a ``columns.json`` that names inputs and targets of each set.
+
+    python -m benchmarks.data [--page]
+
+compares the files of the folder with those that are known, and says which are missing or others. Sources, sizes and
+checksums are kept in ``benchmarks/data.json``; ``--page`` writes ``benchmarks/DATA.md`` from it.
 """
 
 from __future__ import annotations
 
+import argparse
+import hashlib
 import json
 import os
 from pathlib import Path
@@ -18,6 +25,7 @@ from numpy.typing import NDArray
 Array = NDArray[np.float64]
 
 ROOT = Path(__file__).resolve().parents[1]
+KNOWN, PAGE = ROOT / "benchmarks" / "data.json", ROOT / "benchmarks" / "DATA.md"
 
 
 # Lags and hour of day of one feed as inputs: a name of its own, beside those of the files.
@@ -201,3 +209,68 @@ def simulated(n_rows: int, n_inputs: int, n_targets: int, n_test: int = 2000, se
     noise = rng.normal(size=(len(X), n_targets)) @ rng.normal(size=(n_targets, n_targets)) / np.sqrt(n_targets)
     Y = hidden @ rng.normal(size=(20, n_targets)) / 3.0 + 0.5 * noise
     return Split(X[:n_rows], Y[:n_rows], X[n_rows:], Y[n_rows:])
+
+
+# ---------------------------------------------------------------------- which files they are
+
+
+def known() -> dict[str, dict[str, Any]]:
+    """Of each set its file, where that comes from, how it was made, its size and checksum."""
+    described: dict[str, dict[str, Any]] = json.loads(KNOWN.read_text(encoding="utf-8"))
+    return described
+
+
+def checked(place: Path, sets: dict[str, dict[str, Any]]) -> dict[str, str]:
+    """For each set ``"ok"``, ``"missing"``, or ``"another file"`` than the one that is known."""
+    found = {}
+    for name, described in sets.items():
+        path = place / described["file"]
+        if not path.is_file():
+            found[name] = "missing"
+        elif hashlib.sha256(path.read_bytes()).hexdigest() != described["sha256"]:
+            found[name] = "another file"
+        else:
+            found[name] = "ok"
+    return found
+
+
+def page(sets: dict[str, dict[str, Any]]) -> str:
+    """What is known about the sets, as markdown."""
+    parts = [
+        "# The data behind the benchmarks",
+        "The sets are not part of the repository. Benchmarks look for them in the folder that the environment variable "
+        "`MOMOSTREAM_DATA` names, by default `../shared/data` beside the repository. Each is a gzipped CSV file with "
+        "one header row, an empty cell is a missing value, and `columns.json` in the same folder names time, inputs "
+        "and targets. `python -m benchmarks.data` compares the files with the checksums below. Licences are as stated "
+        "beside the files: read them at the source before you pass one on.",
+        "Written by `python -m benchmarks.data --page` from `benchmarks/data.json`.",
+    ]
+    for name, described in sets.items():
+        facts = {
+            "source": described["source"],
+            "licence": described["licence"],
+            "rows": f"{described['rows']:,}, {described['inputs']} inputs, {described['targets']} targets",
+            "made": described["made"],
+            "file": f"`{described['file']}`, {described['bytes']:,} bytes",
+            "SHA-256": f"`{described['sha256']}`",
+        }
+        parts += [f"## {name}", "\n".join(f"- {fact}: {value}" for fact, value in facts.items())]
+    return "\n\n".join(parts) + "\n"
+
+
+def main() -> None:
+    """Check the folder, or write the page."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--page", action="store_true", help="write DATA.md")
+    if parser.parse_args().page:
+        PAGE.write_text(page(known()), encoding="utf-8")
+        return
+    found = checked(folder(), known())
+    for name, word in found.items():
+        print(f"{name:24} {word}")
+    if set(found.values()) != {"ok"}:
+        raise SystemExit(1)
+
+
+if __name__ == "__main__":
+    main()

@@ -7,10 +7,10 @@ Feeds, series, horizons and rows are those of `benchmarks.data.FORECASTS` (the d
 ``MOMOSTREAM_DATA``). Row t is learnt, then the rows t + 1 to t + H are forecast. Origins from row 600 on are scored, as
 long as all that they forecast is in the series. Every run has a process of its own with one BLAS thread, and ends when
 its calls have used ``--cap`` CPU seconds. Results are appended to ``results/forecast.jsonl``; ``results/forecast.md``
-is written from the newest result of each kind.
+is written from the newest result of each kind. A full run takes about 10 minutes, without that of statsforecast.
 
-The models of statsforecast are scored from forecasts that `benchmarks.forecast_peers` has made before, and left out
-where it has made none. ``--quick`` is a small run that keeps nothing.
+The models of statsforecast are scored from forecasts that `benchmarks.tools.forecast_peers` has made before, and left
+out where it has made none. ``--quick`` is a small run that keeps nothing.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from benchmarks.data import FORECASTS, series
-from benchmarks.forecast_peers import PEERS, kept
-from benchmarks.forecast_report import MODELS, report
-from benchmarks.forecast_rivals import RIVALS, Replayed, Size, WithResiduals
-from benchmarks.forecast_scores import STRIDE, UNSCORED, Law, Record
 from benchmarks.harness import (
     carry_out,
     options_unless_task,
 )
-from benchmarks.stream_report import Result
+from benchmarks.tools.forecast_peers import PEERS, kept
+from benchmarks.tools.forecast_report import MODELS, report
+from benchmarks.tools.forecast_rivals import RIVALS, Replayed, Size, WithResiduals
+from benchmarks.tools.forecast_scores import STRIDE, UNSCORED, Law, Record
+from benchmarks.tools.stream_report import Result
 
 Array = NDArray[np.float64]
 
@@ -121,7 +121,7 @@ def there(feed: str, model: str) -> str | None:
     if model == "seasonal_last" and FORECASTS[feed].season is None:
         return "no season"
     if model in PEERS and kept(feed, model) is None:
-        return "no forecasts: run benchmarks.forecast_peers"
+        return "no forecasts: run benchmarks.tools.forecast_peers"
     return None
 
 
@@ -144,7 +144,7 @@ def measure(task: Result) -> Result:
 
 
 def measure_peer(task: Result, Y: Array, size: Size) -> Result:
-    """Score what `benchmarks.forecast_peers` has made; the CPU time is that of making it, up to the longest horizon."""
+    """Score what `forecast_peers` has made; the CPU time is that of making it, up to the longest horizon."""
     made = kept(task["feed"], task["model"])
     assert made is not None, "the forecasts were there when the run was planned"
     reached = min(int(made.origins[-1]) + STRIDE, len(Y))

@@ -99,15 +99,19 @@ def options_unless_task(
     return options
 
 
+def one_thread() -> dict[str, str]:
+    """The environment of a process that finds this package and has one BLAS thread."""
+    names = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
+    return {**os.environ, "PYTHONPATH": str(ROOT), **dict.fromkeys(names, "1")}
+
+
 def in_own_process(module: str, task: dict[str, Any]) -> dict[str, Any]:
     """Run ``python -m module --task JSON`` with one BLAS thread and read the JSON it prints last.
 
     A process of its own has a peak memory of its own.
     """
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    environment |= dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"), "1")
     command = [sys.executable, "-m", module, "--task", json.dumps(task)]
-    done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=True)
+    done = subprocess.run(command, env=one_thread(), stdout=subprocess.PIPE, text=True, check=True)
     answer: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     return answer
 
@@ -124,11 +128,7 @@ def carry_out(
     A run that fails is a result too; its failure is told at the end.
     """
     path = RESULTS / f"{name}.jsonl"
-    about = {
-        "date": datetime.now().isoformat(timespec="seconds"),
-        "revision": revision(),
-        "versions": {package: version(package) for package in PACKAGES},
-    }
+    where = about()
     results = []
     for number, task in enumerate(tasks, 1):
         print(f"{number}/{len(tasks)}: {words(task)}", file=sys.stderr, flush=True)
@@ -136,7 +136,7 @@ def carry_out(
             found = in_own_process(f"benchmarks.{name}", task)
         except subprocess.CalledProcessError:
             found = {**task, "failed": True}
-        results.append({**found, **about})
+        results.append({**found, **where})
         if keep:
             keep_result(path, results[-1])
     text = report(kept_results(path) if keep else results)
@@ -172,10 +172,49 @@ def mean_and_deviation(values: list[float], digits: int) -> str:
     return mean if len(values) == 1 else f"{mean} ± {np.std(values):.{digits}f}"
 
 
-def environment_note() -> str:
-    """Versions and machine, one line."""
-    packages = ", ".join(f"{name} {version(name)}" for name in PACKAGES)
-    return f"Python {platform.python_version()}, {packages}; {_cpu_model()}, {os.cpu_count()} cores, one BLAS thread."
+def about() -> dict[str, Any]:
+    """What a kept result says of where it comes from: date, revision, command, versions, machine."""
+    return {
+        "date": datetime.now().isoformat(timespec="seconds"),
+        "revision": revision(),
+        "options": sys.argv[1:],
+        "python": platform.python_version(),
+        "versions": {package: version(package) for package in PACKAGES},
+        "machine": f"{_cpu_model()}, {os.cpu_count()} cores",
+    }
+
+
+def origin(name: str, results: list[dict[str, Any]]) -> str:
+    r"""Where the figures of a report come from, one line from what `about` left in its results.
+
+    Examples
+    --------
+    >>> one = {"date": "2024-03-01T12:00:00", "revision": "abc", "python": "3.11.7", "machine": "a machine"}
+    >>> line = origin("stream", [one | {"versions": {"numpy": "2.4.6"}}, one | {"date": "2024-03-02T09:00:00"}])
+    >>> print(line.replace("; ", ";\n"))
+    Measured 2024-03-01 to 2024-03-02 by `python -m benchmarks.stream`, revision abc;
+    Python 3.11.7, numpy 2.4.6;
+    a machine, one BLAS thread.
+    """
+
+    def known(key: str) -> list[Any]:
+        return list({json.dumps(result[key]): result[key] for result in results if key in result}.values())
+
+    days = sorted(date[:10] for date in known("date"))
+    when = " to ".join(dict.fromkeys([days[0], days[-1]])) if days else "on a day not recorded"
+    commands = [" ".join([f"python -m benchmarks.{name}", *options]) for options in known("options")]
+    asked = " and ".join(f"`{command}`" for command in commands or [f"python -m benchmarks.{name}"])
+    packages: dict[str, list[str]] = {"Python": known("python")}
+    for versions in known("versions"):
+        for package, number in versions.items():
+            packages.setdefault(package, []).append(number)
+    stack = [f"{package} {' and '.join(dict.fromkeys(found))}" for package, found in packages.items() if found]
+    parts = [
+        f"Measured {when} by {asked}, revision {', '.join(known('revision')) or 'not recorded'}",
+        ", ".join(stack) or "versions not recorded",
+        f"{' and '.join(known('machine')) or 'machine not recorded'}, one BLAS thread.",
+    ]
+    return "; ".join(parts)
 
 
 def revision() -> str:

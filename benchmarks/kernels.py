@@ -1,4 +1,4 @@
-"""Time the kernels against BLAS and LAPACK called from Python.
+"""Kernels: how long they take beside BLAS and LAPACK called from Python.
 
     python -m benchmarks.kernels [--quick]
 
@@ -13,7 +13,7 @@ machine hits both. The other side does the same work with the best calls of nump
 * rebuild: Gram matrix by ``cdist``, ``dpotrf``, ``dtrsm``;
 * many: ``dtrsm`` with 256 right-hand sides, on a square factor.
 
-Ours start from the packed factor each time. A full run also writes the table to
+Ours start from the packed factor each time. A full run takes about 2 minutes, and writes the table to
 ``benchmarks/results/kernels.md``.
 """
 
@@ -22,28 +22,24 @@ from __future__ import annotations
 import argparse
 import math
 import os
-import platform
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 
-import numba
 import numpy as np
-import scipy
 from scipy.linalg import blas, lapack
 from scipy.spatial.distance import cdist
 from threadpoolctl import threadpool_limits
 
+from benchmarks.harness import about, origin, table, write_results
 from momostream import dense, kernels
 
 SIZES = (64, 128, 256, 512, 1024)
 D, P, RIGHT = 8, 6, 256
 KIND, LINEAR, NOISE = kernels.MATERN32, 0.0, 0.01
-RESULTS = Path(__file__).parent / "results" / "kernels.md"
 
 
 @dataclass
@@ -247,17 +243,6 @@ def first_call_seconds() -> tuple[float, float]:
     return seconds[0], seconds[1]
 
 
-def processor() -> str:
-    """Name of the processor, without the name of the machine."""
-    try:
-        for line in Path("/proc/cpuinfo").read_text().splitlines():
-            if line.startswith("model name"):
-                return line.split(":", 1)[1].strip()
-    except OSError:
-        pass
-    return platform.processor() or platform.machine()
-
-
 def verdict(passed: bool) -> str:
     """Spell a comparison with a target."""
     return "PASS" if passed else "MISS"
@@ -268,17 +253,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Time the kernels against BLAS and LAPACK.")
     parser.add_argument("--quick", action="store_true", help="two sizes, few repetitions, nothing written")
     quick = parser.parse_args().quick
-    lines = [
-        "# Kernels against BLAS and LAPACK",
-        "",
-        f"Python {platform.python_version()}, numpy {np.__version__}, numba {numba.__version__}, "
-        f"scipy {scipy.__version__}; {processor()}; one thread.",
-        f"{D} inputs, {P} targets, {RIGHT} right-hand sides for `many`. Medians of CPU time, microseconds.",
-        "",
-        "| work | n | ours | theirs | ratio | target | |",
-        "| --- | ---: | ---: | ---: | ---: | ---: | --- |",
-    ]
-    equal = []
+    rows, equal = [], []
     with threadpool_limits(1):
         for n in (64, 256) if quick else SIZES:
             problem = Problem(n)
@@ -290,22 +265,21 @@ def main() -> None:
                 ratio = ours / theirs
                 target = "" if task.target is None else f"{task.target:.1f}"
                 mark = "" if task.target is None else verdict(ratio <= task.target)
-                row = (task.name, n, f"{ours:.1f}", f"{theirs:.1f}", f"{ratio:.2f}", target, mark)
-                lines.append("| " + " | ".join(map(str, row)) + " |")
+                rows.append([task.name, str(n), f"{ours:.1f}", f"{theirs:.1f}", f"{ratio:.2f}", target, mark])
     cold, warm = first_call_seconds()
-    lines += [
-        "",
+    parts = [
+        "# Kernels against BLAS and LAPACK",
+        origin("kernels", [about()]),
+        f"{D} inputs, {P} targets, {RIGHT} right-hand sides for `many`. Medians of CPU time, microseconds.",
+        table(["work", "n", "ours", "theirs", "ratio", "target", ""], rows),
         f"Rebuilding gives what appending gave, bit for bit: {verdict(all(equal))}.",
-        "",
         f"Import of the kernels and first call: {cold:.1f} s with an empty cache of compiled code, "
         f"{warm:.2f} s with a filled one (CPU time, import of numpy and numba not counted).",
-        "",
     ]
-    text = "\n".join(lines)
+    text = "\n\n".join(parts)
     print(text)
     if not quick:
-        RESULTS.parent.mkdir(parents=True, exist_ok=True)
-        RESULTS.write_text(text)
+        write_results("kernels", text)
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@
 Two series, six steps ahead, the defaults otherwise. After half of the rows the noise is three times as large, the feed
 forgets faster and its level is another. Coverage of the central 50, 90 and 99 % in blocks of 2,000 rows, from the
 forecasts of every fourth row; the first 600 rows are not looked at. The table goes to ``results/regimes.md``.
+A full run takes about a minute.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.harness import environment_note, table, write_results
+from benchmarks.harness import about, origin, table, write_results
 from momostream import MOMoGPForecaster
 
 Array = NDArray[np.float64]
@@ -61,7 +62,8 @@ def main() -> None:
     options = parser.parse_args()
     n_rows = 1200 if options.quick else options.rows
     Y = feed(n_rows)
-    lines, worst = [], {}
+    lines: list[list[str]] = []
+    worst: dict[str, float] = {}
     for name, conformal in (("law", False), ("conformal", True)):
         found = list(inside(Y, conformal))
         rows, shares = np.array([row for row, _ in found]), np.array([share for _, share in found])
@@ -78,10 +80,8 @@ def main() -> None:
         for name, distance in worst.items()
     ]
     header = ["quantiles of", "rows", *(f"{level:.0%}" for level in LEVELS)]
-    text = "\n\n".join(
-        ["# A change of regime", environment_note(), f"The change comes at row {n_rows // 2:,}.", table(header, lines),
-         "\n".join(verdicts)]
-    )  # fmt: skip
+    parts = ["# A change of regime", origin("regimes", [about()]), f"The change comes at row {n_rows // 2:,}."]
+    text = "\n\n".join([*parts, table(header, lines), "\n".join(verdicts)])
     print(text)
     if not options.quick:
         write_results("regimes", text)

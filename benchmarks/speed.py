@@ -7,8 +7,8 @@ looking at the clock subtracted. All feeds but one are simulated (`rows`): a smo
 whose inputs wander and whose phases drift. ``depth`` reads a real one, found through ``MOMOSTREAM_DATA``.
 
 Answers are appended to ``results/speed.jsonl``; ``results/speed.md`` shows the newest one to each question. ``--rows``
-replaces the length of the feeds, and what is measured begins earlier or later in proportion. ``--quick`` is a small run
-that keeps nothing.
+replaces the length of the feeds, and what is measured begins earlier or later in proportion. A full run takes about 10
+minutes; ``--quick`` is a small run that keeps nothing.
 """
 
 from __future__ import annotations
@@ -24,7 +24,6 @@ import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from datetime import datetime
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -36,12 +35,12 @@ from numpy.typing import NDArray
 from benchmarks.data import ROOT, stream
 from benchmarks.harness import (
     RESULTS,
-    environment_note,
+    about,
     in_own_process,
     keep_result,
     kept_results,
     options_unless_task,
-    revision,
+    origin,
     table,
     write_results,
 )
@@ -479,15 +478,15 @@ def report(answers: list[Answer]) -> str:
     newest = {found["question"]: found for found in answers}
     parts = [
         "# What a row costs",
-        environment_note(),
+        origin("speed", list(newest.values())),
         f"{N_INPUTS} inputs, {N_TARGETS} targets where not said otherwise.",
     ]
     for name, question in QUESTIONS.items():
         if name not in newest:
             continue
         found = newest[name]
-        about = " ".join((question.ask.__doc__ or "").split())
-        parts += [f"## {name}", f"{about} Rows: {found['rows']:,}; revision {found['revision']}."]
+        words = " ".join((question.ask.__doc__ or "").split())
+        parts += [f"## {name}", f"{words} Rows: {found['rows']:,}; revision {found['revision']}."]
         parts.append(table(found["header"], [[cell(value) for value in line] for line in found["lines"]]))
         verdicts = [
             f"* {'PASS' if target['passed'] else 'MISS'}: {target['what']} {cell(target['figure'])} "
@@ -518,13 +517,13 @@ def main() -> None:
         parser.error(f"no such question: {', '.join(sorted(unknown))}; there are {', '.join(QUESTIONS)}")
     if options.rows is not None and options.rows < LEAST_ROWS:
         parser.error(f"--rows must be at least {LEAST_ROWS}")
-    about = {"date": datetime.now().isoformat(timespec="seconds"), "revision": revision()}
+    where = about()
     answers = []
     for name in options.questions or QUESTIONS:
         question = QUESTIONS[name]
         n_rows = options.rows or (question.n_quick if options.quick else question.n_rows)
         print(name, file=sys.stderr, flush=True)
-        answers.append({**in_own_process("benchmarks.speed", {"question": name, "rows": n_rows}), **about})
+        answers.append({**in_own_process("benchmarks.speed", {"question": name, "rows": n_rows}), **where})
         if not options.quick:
             keep_result(KEPT, answers[-1])
     text = report(answers if options.quick else kept_results(KEPT))

@@ -6,7 +6,8 @@
 The first rows of each file in file order (`benchmarks.data.stream`; the data are found through ``MOMOSTREAM_DATA``).
 The first 200 rows are not scored, but the rows 30 to 199 have a table of their own. Every run has a process of its own
 with one BLAS thread, and ends when its calls have used ``--cap`` CPU seconds. Results are appended to
-``results/stream.jsonl``; ``results/stream.md`` is written from the newest result of each kind.
+``results/stream.jsonl``; ``results/stream.md`` is written from the newest result of each kind. A full run takes about
+25 minutes.
 
 ``--missing`` hides that share of the target values from learning; all are scored. ``--frozen`` runs without garbage
 collection. The yardstick is a file of its own, which ``MOMOSTREAM_YARDSTICK`` names (by default
@@ -39,9 +40,9 @@ from benchmarks.harness import (
     carry_out,
     options_unless_task,
 )
-from benchmarks.rivals import RIVALS, Residuals
-from benchmarks.scores import EARLY, UNSCORED, Law, Record, Student
-from benchmarks.stream_report import MODELS, TARGET_ROWS, Result, report
+from benchmarks.tools.stream_report import MODELS, TARGET_ROWS, Result, report
+from benchmarks.tools.stream_rivals import RIVALS, Residuals
+from benchmarks.tools.stream_scores import EARLY, UNSCORED, Law, Record, Student
 
 # Laws that wait to be scored.
 BATCH = 500

@@ -2,12 +2,14 @@
 
 A small simulated turbine stands in for a data set: turbulent wind, a lidar that sees it coming, a rotor that lags
 behind, a controller that pitches the blades in strong wind. From eight readings now we predict power, rotor speed,
-blade moment and tower acceleration of the next step, all together. Run it with ``./run demo``, or with
-``python examples/quickstart.py``; figures are saved into ``momostream-quickstart`` in the current directory.
+blade moment and tower acceleration of the next step, all together. Run it with ``python examples/quickstart.py``;
+figures are saved into the folder that is named behind it, by default ``momostream-quickstart`` in the current
+directory.
 """
 
 from __future__ import annotations
 
+import argparse
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -24,7 +26,6 @@ INPUTS = ["lidar", "wind", "turbulence", "yaw", "density", "rotor", "pitch", "po
 OUTPUTS = ["power", "rotor", "moment", "acceleration"]
 UNITS = ["kW", "rpm", "kNm", "mg"]
 N_TRAINING, N_HELD_OUT = 1000, 300
-FOLDER = Path("momostream-quickstart")
 
 
 def autoregression(n_steps: int, memory: float, spread: float, rng: np.random.Generator) -> np.ndarray:
@@ -93,6 +94,10 @@ def table(rows: dict[str, np.ndarray], units: bool = True) -> str:
 
 def main() -> None:
     """Fit, score, look inside, condition, draw."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", type=Path, nargs="?", default=Path("momostream-quickstart"), help="for figures")
+    folder = parser.parse_args().folder
+
     readings = simulate_turbine(N_TRAINING + N_HELD_OUT + 1)
     X, Y, latest = readings[INPUTS].iloc[:-1], readings[OUTPUTS].iloc[1:], readings[OUTPUTS].iloc[:-1]
     X_new, Y_new, latest = X[N_TRAINING:], Y[N_TRAINING:], latest[N_TRAINING:]
@@ -143,7 +148,7 @@ def main() -> None:
     print("\nWeights of the experts for each output")
     print(model.weights_.round(3).to_string())
 
-    FOLDER.mkdir(exist_ok=True)
+    folder.mkdir(parents=True, exist_ok=True)
     seconds = pd.Index(np.arange(0, 1200, 10), name="seconds")
     figures = {
         "power.png": plot_prediction(law[:120], Y_new[:120], target="power", x=seconds),
@@ -152,8 +157,8 @@ def main() -> None:
         "lengthscales.png": plot_lengthscales(model),
     }
     for name, figure in figures.items():
-        figure.savefig(FOLDER / name)
-    print(f"\nFigures saved into {FOLDER}: {', '.join(figures)}")
+        figure.savefig(folder / name)
+    print(f"\nFigures saved into {folder}: {', '.join(figures)}")
 
 
 if __name__ == "__main__":

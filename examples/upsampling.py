@@ -8,11 +8,13 @@ so: without that half pixel, bilinear interpolation would be shifted and look wo
 Two models are tried: the default, and the paper's circuit (two children everywhere, regions of at most 256 pixels).
 What to expect: on the flower both beat nearest and bilinear interpolation, on the pavilion neither does. Cubic splines
 are ahead on both pictures, and had every second pixel been taken instead of means, bilinear interpolation would be
-ahead of both models too. Figures are saved into ``momostream-upsampling`` in the current directory.
+ahead of both models too. Run it with ``python examples/upsampling.py``; figures are saved into the folder that is named
+behind it, by default ``momostream-upsampling`` in the current directory.
 """
 
 from __future__ import annotations
 
+import argparse
 from pathlib import Path
 
 import numpy as np
@@ -23,7 +25,6 @@ from sklearn.datasets import load_sample_image
 from momostream.sklearn import MOMoGPRegressor
 
 SIZE = 64
-FOLDER = Path("momostream-upsampling")
 PICTURES = {"flower": "flower.jpg", "pavilion": "china.jpg"}
 PAPER = MOMoGPRegressor.from_preset(
     "momogp",
@@ -88,6 +89,10 @@ def draw(image: np.ndarray, small: np.ndarray, restored: dict[str, np.ndarray]) 
 
 def main() -> None:
     """Restore both pictures, print the errors, save the figures."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", type=Path, nargs="?", default=Path("momostream-upsampling"), help="for figures")
+    folder = parser.parse_args().folder
+
     images = {name: centre_crop(load_sample_image(file)) for name, file in PICTURES.items()}
     restored: dict[str, dict[str, np.ndarray]] = {}
     for name, image in images.items():
@@ -102,10 +107,10 @@ def main() -> None:
         errors = [rmse(restored[name][title], image) for name, image in images.items()]
         print(f"{title:<18}" + "".join(f"{error:10.2f}" for error in errors))
 
-    FOLDER.mkdir(exist_ok=True)
+    folder.mkdir(parents=True, exist_ok=True)
     for name, image in images.items():
-        draw(image, halve(image), restored[name]).savefig(FOLDER / f"{name}.png")
-    print(f"Figures saved into {FOLDER}: {', '.join(f'{name}.png' for name in images)}")
+        draw(image, halve(image), restored[name]).savefig(folder / f"{name}.png")
+    print(f"Figures saved into {folder}: {', '.join(f'{name}.png' for name in images)}")
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ import os
 import shlex
 import signal
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from enum import StrEnum
@@ -38,6 +39,8 @@ app = typer.Typer(
 )
 
 INTERRUPTED = 130
+# Imports take less, unless kernels have to be compiled.
+SECONDS_OF_PATIENCE = 8.0
 
 
 class BadRows(StrEnum):
@@ -159,6 +162,19 @@ def tell(message: str) -> None:
     print(f"momostream: {message}", file=sys.stderr, flush=True)
 
 
+@contextmanager
+def patience() -> Iterator[None]:
+    """Around imports: says why, where they take long."""
+    why = "compiling for this machine, which takes up to a minute, once"
+    timer = threading.Timer(SECONDS_OF_PATIENCE, tell, [why])
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+
+
 def one_line_errors(command: Callable[..., None]) -> Callable[..., None]:
     """What a user can mend becomes one line and exit code 1; a reader who left is no error."""
 
@@ -205,7 +221,7 @@ def momostream(
 @one_line_errors
 def demo(
     folder: Annotated[Path, typer.Option(help="Where the report and its figures go.")] = Path("momostream-demo"),
-    rows: Annotated[int, typer.Option(min=200, help="Rows to stream.")] = 3000,
+    rows: Annotated[int, typer.Option(min=200, help="Rows to stream.")] = 2400,
     horizon: Annotated[int, typer.Option("--horizon", "-n", min=1, help="Rows to forecast ahead.")] = 20,
     seed: Seed = 0,
 ) -> None:
@@ -214,7 +230,8 @@ def demo(
     The turbine is simulated by momostream itself; it is not the data set of the paper.
     """
     _need_plots("the demo")
-    from momostream import demo
+    with patience():
+        from momostream import demo
 
     report = demo.run_demo(folder, rows, horizon, seed)
     print(f"report: {report}")
@@ -287,9 +304,10 @@ def run(
     cut back to the last save and continue as if nothing had happened. Standard input cannot be read again: there,
     the rows that come are taken as the next ones.
     """
-    from momostream import persistence
-    from momostream.container import FileFormatError
-    from momostream.running import Checkpoint, Run, make_model
+    with patience():
+        from momostream import persistence
+        from momostream.container import FileFormatError
+        from momostream.running import Checkpoint, Run, make_model
 
     if report is not None:
         _need_plots("--report")
@@ -347,7 +365,8 @@ def fit(
     - `momostream fit history.csv -t power -t wind --horizon 12 --save model.momo`
     - `momostream forecast model.momo`
     """
-    from momostream.running import Run, make_model
+    with patience():
+        from momostream.running import Run, make_model
 
     with _opened(feed, target, input, horizon, time, bad_rows, encoding, delimiter, decimal, time_format) as source:
         plan = _plan(source, target, input, horizon, 0.9, 1, None)
@@ -387,9 +406,11 @@ def forecast(
     A model that was made with a horizon forecasts the rows behind the last one it learnt. One without predicts the
     targets of each row of FEED.
     """
-    from momostream import persistence
-    from momostream.online import MOMoGPRegressor
-    from momostream.running import Checkpoint, Plan
+    with patience():
+        from momostream import persistence
+        from momostream.online import MOMoGPRegressor
+        from momostream.running import Checkpoint, Plan
+        from momostream.tracking import Outlook
 
     if plot is not None:
         _need_plots("--plot")
@@ -416,8 +437,6 @@ def forecast(
     steps = horizon or loaded.horizon
     plan = Plan(targets, (), loaded.time, steps, level)
     law = loaded.forecast(steps, with_dist=True)
-    from momostream.tracking import Outlook
-
     with _sink(output, plan, format, None) as sink:
         sink.write(loaded.n_rows if data is None else data["number"], None, Outlook.of(law, targets, level))
         sink.commit()
@@ -433,8 +452,9 @@ def inspect(
     plot: Annotated[Path | None, typer.Option(metavar="FILE", help="Draw the circuit, as PNG, SVG or PDF.")] = None,
 ) -> None:
     """Show what a saved model has learnt: circuit, weights, lengthscales, sizes."""
-    from momostream import persistence
-    from momostream.inspection import print_model
+    with patience():
+        from momostream import persistence
+        from momostream.inspection import print_model
 
     if plot is not None:
         _need_plots("--plot")

@@ -46,7 +46,7 @@ class TurbineFeed:
         raise FeedError(f"simulated turbine: row {number}: {reason}")
 
 
-def run_demo(folder: Path, n_rows: int = 3000, horizon: int = 20, seed: int = 0) -> Path:
+def run_demo(folder: Path, n_rows: int = 2400, horizon: int = 20, seed: int = 0) -> Path:
     """Stream a simulated turbine, forecast it row by row, show it, and leave a report in a folder.
 
     The turbine is `momostream.datasets.WindTurbine`, a simulation; it is not the data set of the paper.

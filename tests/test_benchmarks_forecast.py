@@ -15,8 +15,9 @@ from scipy import stats
 from scipy.integrate import quad
 
 import momostream
-from benchmarks import data, forecast, forecast_peers, forecast_report
-from benchmarks.forecast_rivals import (
+from benchmarks import data, forecast
+from benchmarks.tools import forecast_peers, forecast_report
+from benchmarks.tools.forecast_rivals import (
     RIVALS,
     DirectRidge,
     LastValue,
@@ -26,11 +27,11 @@ from benchmarks.forecast_rivals import (
     ValueResiduals,
     WithResiduals,
 )
-from benchmarks.forecast_scores import STRIDE, UNSCORED, Record, Students, naive_error
-from benchmarks.scores import LEVELS, resolution
+from benchmarks.tools.forecast_scores import STRIDE, UNSCORED, Record, Students, naive_error
+from benchmarks.tools.stream_scores import LEVELS, resolution
 
 
-@pytest.mark.parametrize("module", ["data", "forecast_rivals", "forecast_scores", "forecast_report"])
+@pytest.mark.parametrize("module", ["data", "tools.forecast_rivals", "tools.forecast_scores", "tools.forecast_report"])
 def test_doctests(module):
     found = doctest.testmod(importlib.import_module(f"benchmarks.{module}"))
     assert found.attempted and not found.failed
@@ -241,7 +242,8 @@ def test_residuals_of_a_step_are_learnt_when_its_row_comes(rng, every):
     H, P, n_rows = 3, 2, 30
     Y = walks(rng, n_rows, gaps=0.2)
     origins = np.arange(0, n_rows, every)
-    made = forecast_peers.Forecasts(origins, rng.normal(size=(len(origins), H, P)).astype(np.float32), 0.0)
+    mean = rng.normal(size=(len(origins), H, P)).astype(np.float32)
+    made = forecast_peers.Forecasts(origins, mean, np.ones_like(mean), 0.0)
     size = Size(H, P, None)
     model = WithResiduals(Replayed(made, size), size)
     for row, y in enumerate(Y):
@@ -378,16 +380,19 @@ class Spy:
         self.windows.append(y)
         self.slope = y[-1] - y[-2]
 
-    def forward(self, y, h):
+    def forward(self, y, h, level):
         self.windows.append(y)
-        return {"mean": y[-1] + self.slope * np.arange(1, h + 1)}
+        assert level == [90]
+        mean = y[-1] + self.slope * np.arange(1, h + 1)
+        return {"mean": mean, "lo-90": mean - 1.645 * np.arange(h), "hi-90": mean + 1.645 * np.arange(h)}
 
 
 def test_peers_are_fitted_at_the_first_origin_and_move_along(rng):
     y, model = walks(rng, 1700, 1)[:, 0], Spy()
     origins = np.array([1600, 1605])
-    found = forecast_peers.block(y, origins, model, 3)
+    found, deviation = forecast_peers.block(y, origins, model, 3)
     slope = y[1600] - y[1599]
+    assert_allclose(deviation, [[0.0, 1.0, 2.0]] * 2, rtol=1e-3)
     assert_allclose(found, [[y[t] + slope * h for h in (1, 2, 3)] for t in origins], rtol=1e-6)
     assert [len(window) for window in model.windows] == [1000, 1000, 1005]
     assert_allclose(model.windows[2] - model.windows[2][0], y[601:1606] - y[601], atol=1e-12)
@@ -400,7 +405,7 @@ def test_peers_forecast_in_blocks_until_their_cap(rng, monkeypatch):
     monkeypatch.setattr(forecast_peers, "new_model", lambda method, season: made.append(method) or Spy())
     found = forecast_peers.forecasts(Y, "auto_ets", None, 2, cap=100.0)
     assert_array_equal(found.origins, np.arange(600, 1304, 5))
-    assert found.mean.shape == (141, 2, 2) and len(made) == 4
+    assert found.mean.shape == found.deviation.shape == (141, 2, 2) and len(made) == 4
     for place, refitted in ((50, 600), (100, 1100), (101, 1100)):
         slope = Y[refitted] - Y[refitted - 1]
         assert_allclose(found.mean[place, 1], Y[600 + 5 * place] + 2 * slope, rtol=1e-5, atol=1e-5)
@@ -427,13 +432,24 @@ def peers_folder(tmp_path, monkeypatch):
 
 
 def test_forecasts_of_peers_are_kept(peers_folder):
-    made = forecast_peers.Forecasts(np.array([600, 605]), np.ones((2, 3, 4), dtype=np.float32), 1.5)
+    ones = np.ones((2, 3, 4), dtype=np.float32)
+    made = forecast_peers.Forecasts(np.array([600, 605]), ones, 2 * ones, 1.5)
     assert forecast_peers.kept("etth1", "auto_ets") is None
     forecast_peers.keep("etth1", "auto_ets", made)
     found = forecast_peers.kept("etth1", "auto_ets")
     assert_array_equal(found.origins, made.origins)
     assert_array_equal(found.mean, made.mean)
+    assert_array_equal(found.deviation, made.deviation)
     assert found.cpu_seconds == 1.5
+
+
+def test_forecasts_kept_without_deviations_are_still_read(peers_folder):
+    ones = np.ones((2, 3, 4), dtype=np.float32)
+    forecast_peers.FOLDER.mkdir()
+    np.savez(forecast_peers.FOLDER / "etth1-auto_ets.npz", origins=np.array([600, 605]), mean=ones, cpu_seconds=1.5)
+    found = forecast_peers.kept("etth1", "auto_ets")
+    assert_array_equal(found.mean, ones)
+    assert np.isnan(found.deviation).all()
 
 
 def test_long_seasons_are_none_for_models_that_keep_all_phases():
@@ -517,7 +533,7 @@ def test_measured_peer_is_a_rival_at_its_origins(data_dir, peers_folder, reached
     Y = data.series("etth1", 640).Y
     origins = np.arange(UNSCORED, reached, STRIDE)
     last = np.repeat(Y[origins, None], 24, axis=1).astype(np.float32)
-    forecast_peers.keep("etth1", "auto_ets", forecast_peers.Forecasts(origins, last, 2.0))
+    forecast_peers.keep("etth1", "auto_ets", forecast_peers.Forecasts(origins, last, np.ones_like(last), 2.0))
     found, expected = forecast.measure(task(model="auto_ets")), forecast.measure(task(model="last_value"))
     assert found["capped"] == capped and found["done"] == reached and "scores" not in found
     assert found["us"] == {"mean": 2e6 / len(origins)}

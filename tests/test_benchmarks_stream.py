@@ -15,12 +15,25 @@ from scipy.integrate import quad
 from scipy.optimize import approx_fprime
 
 import momostream
-from benchmarks import data, harness, rivals, scores, stream, stream_report
-from benchmarks.rivals import RIVALS, Kernel, LastValue, Nearest, Residuals, Ridge, Tracker, TunedTracker, WindowGP
-from benchmarks.scores import Record, Student
+from benchmarks import data, harness, stream
+from benchmarks.tools import stream_report
+from benchmarks.tools import stream_rivals as rivals
+from benchmarks.tools import stream_scores as scores
+from benchmarks.tools.stream_rivals import (
+    RIVALS,
+    Kernel,
+    LastValue,
+    Nearest,
+    Residuals,
+    Ridge,
+    Tracker,
+    TunedTracker,
+    WindowGP,
+)
+from benchmarks.tools.stream_scores import Record, Student
 
 
-@pytest.mark.parametrize("module", ["harness", "rivals", "scores", "stream_report"])
+@pytest.mark.parametrize("module", ["harness", "tools.stream_rivals", "tools.stream_scores", "tools.stream_report"])
 def test_doctests(module):
     found = doctest.testmod(importlib.import_module(f"benchmarks.{module}"))
     assert found.attempted and not found.failed

@@ -14,9 +14,9 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.forecast_peers import Forecasts, short
-from benchmarks.forecast_scores import Students
-from benchmarks.rivals import Residuals, Ridge
+from benchmarks.tools.forecast_peers import Forecasts, short
+from benchmarks.tools.forecast_scores import Students
+from benchmarks.tools.stream_rivals import Residuals, Ridge
 
 Array = NDArray[np.float64]
 
@@ -43,7 +43,7 @@ class Rival(Protocol):
 
 
 class ValueResiduals:
-    """Width and degrees of freedom of a Student-t for each value: `benchmarks.rivals.Residuals` without correlations.
+    """Width and degrees of freedom of a Student-t for each value: `Residuals` without correlations.
 
     Examples
     --------
@@ -255,7 +255,7 @@ class Replayed:
 
     Examples
     --------
-    >>> made = Forecasts(np.array([1]), np.ones((1, 3, 2), dtype=np.float32), 0.0)
+    >>> made = Forecasts(np.array([1]), *np.ones((2, 1, 3, 2), dtype=np.float32), 0.0)
     >>> rival = Replayed(made, Size(2, 2, None))
     >>> for _ in range(2):
     ...     rival.learn(np.zeros(2))

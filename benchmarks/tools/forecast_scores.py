@@ -4,7 +4,7 @@ A forecast is a law for each of (H steps) x (P series). RMSE is the mean over st
 square error; pooled, it is the mean over series of the root of the mean square over all steps, which weighs the far
 steps more. MASE is the mean over series of each one's absolute error in units of that of its last value one step ahead.
 All other scores are means over values. NLPD is that of single values, not joint. Coverage is that of
-`benchmarks.scores`. What is missing is not scored.
+`benchmarks.tools.stream_scores`. What is missing is not scored.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from scipy.special import betaln, stdtr
 
 from benchmarks.data import SCALED_BY, forward_filled
-from benchmarks.scores import LEVELS, latencies, resolution
+from benchmarks.tools.stream_scores import LEVELS, latencies, resolution
 
 Array = NDArray[np.float64]
 Rows = NDArray[np.int64]

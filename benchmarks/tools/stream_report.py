@@ -8,15 +8,26 @@ from typing import Any, TypeGuard
 
 import numpy as np
 
-from benchmarks.harness import environment_note, mean_and_deviation, table
-from benchmarks.rivals import RIVALS
-from benchmarks.scores import EARLY, LEVELS, UNSCORED
+from benchmarks.harness import mean_and_deviation, origin, table
+from benchmarks.tools.readme import marked
+from benchmarks.tools.stream_rivals import RIVALS
+from benchmarks.tools.stream_scores import EARLY, LEVELS, UNSCORED
 
 Result = dict[str, Any]
 # By feed and model.
 Grid = dict[tuple[str, str], Result]
 
 MODELS = ("momostream", "yardstick", *RIVALS)
+
+# Columns of the short table.
+SHORT = {
+    "momostream": ("momostream",),
+    "KRLS-T, 100 rows": ("krls_t",),
+    "GP on the last 100 rows": ("window_gp",),
+    "best of river's five": ("bayesian_linear", "adaptive_tree", "isoup_tree", "adaptive_forest", "nearest"),
+    "ridge": ("ridge",),
+    "last value": ("last_value",),
+}
 
 # What momostream promises for the first TARGET_ROWS rows.
 TARGET_ROWS = 3000
@@ -87,7 +98,12 @@ def coverage_loss(result: Result) -> float:
 
 def report(results: list[Result]) -> str:
     """All tables as markdown."""
-    parts = ["# Streams", environment_note(), verdicts(results)]
+    kinds = ("feed", "model", "rows", "seed", "missing", "frozen")
+    shown = {tuple(result[kind] for kind in kinds): result for result in results}
+    parts = ["# Streams", origin("stream", list(shown.values())), verdicts(results)]
+    grid = newest(results, rows=TARGET_ROWS, seed=0, missing=0.0, frozen=False)
+    if grid:
+        parts += ["## In short: RMSE / joint NLPD", marked(short_table(grid))]
     for rows in sorted({result["rows"] for result in results}):
         parts.append(f"## First {rows:,} rows")
         grid = newest(results, rows=rows, seed=0, missing=0.0, frozen=False)
@@ -109,6 +125,57 @@ def report(results: list[Result]) -> str:
         "their CPU limit show the rows they did and are not compared. The yardstick is scored by its own numbers."
     )
     return "\n\n".join(parts)
+
+
+def short_table(grid: Grid) -> str:
+    """Error and density beside the rivals, those of river together by the best figure of any."""
+    rows = {}
+    for feed in dict.fromkeys(feed for feed, _ in grid):
+        runs = {model: grid[feed, model]["scores"] for model in MODELS if finished(grid.get((feed, model)))}
+        rows[feed] = [best_of(runs, models) for models in SHORT.values()]
+    cut = [f"{model} on {feed}" for (feed, model), run in grid.items() if model in RIVALS and not finished(run)]
+    words = f"\n\nNot counted, because cut at their CPU limit: {', '.join(cut)}." if cut else ""
+    return side_by_side("feed", list(SHORT), rows) + words
+
+
+def best_of(runs: dict[str, Result], models: tuple[str, ...]) -> tuple[float, float]:
+    """Least RMSE and least NLPD of any of these models, infinite where none was run.
+
+    Examples
+    --------
+    >>> runs = {"a": {"rmse": 1.0, "nlpd": 3.0}, "b": {"rmse": 2.0, "nlpd": 2.0}}
+    >>> best_of(runs, ("a", "b")), best_of(runs, ("c",))
+    ((1.0, 2.0), (inf, inf))
+    """
+    found = [runs[model] for model in models if model in runs]
+    rmse, nlpd = (min((run[name] for run in found), default=np.inf) for name in ("rmse", "nlpd"))
+    return float(rmse), float(nlpd)
+
+
+def side_by_side(corner: str, columns: list[str], rows: dict[str, list[tuple[float, float]]]) -> str:
+    """Two figures in each cell; the least of each row is bold, infinite ones leave the cell empty.
+
+    Examples
+    --------
+    >>> rows = {"a": [(0.1, 2.0), (0.2, -1.0)], "b": [(0.1, 2.0), (np.inf, np.inf)]}
+    >>> print(side_by_side("feed", ["ours", "theirs"], rows))
+    | feed | ours | theirs |
+    | --- | --- | --- |
+    | a | **0.100** / 2.00 | 0.200 / **-1.00** |
+    | b | **0.100** / **2.00** |  |
+    """
+    lines = []
+    for name, cells in rows.items():
+        best = [min(side) for side in zip(*cells, strict=True)]
+        line = [name]
+        for pair in cells:
+            texts = [f"{value:.{digits}f}" for value, digits in zip(pair, (3, 2), strict=True)]
+            texts = [
+                f"**{text}**" if value == least else text for text, value, least in zip(texts, pair, best, strict=True)
+            ]
+            line.append(" / ".join(texts) if np.isfinite(pair).all() else "")
+        lines.append(line)
+    return table([corner, *columns], lines)
 
 
 def plain_tables(grid: Grid) -> list[str]:

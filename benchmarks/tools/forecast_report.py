@@ -7,21 +7,24 @@ from collections.abc import Callable, Iterable
 import numpy as np
 
 from benchmarks.data import FORECASTS
-from benchmarks.forecast_peers import PEERS
-from benchmarks.forecast_rivals import RIVALS
-from benchmarks.forecast_scores import STRIDE
-from benchmarks.harness import environment_note, table
-from benchmarks.scores import LEVELS
-from benchmarks.stream_report import (
+from benchmarks.harness import origin, table
+from benchmarks.tools.forecast_peers import PEERS
+from benchmarks.tools.forecast_rivals import RIVALS
+from benchmarks.tools.forecast_scores import STRIDE
+from benchmarks.tools.readme import marked
+from benchmarks.tools.stream_report import (
     COVERAGE_WITHIN,
     Result,
+    best_of,
     cell,
     coverage,
     coverage_loss,
     figure,
     finished,
+    side_by_side,
     verdict,
 )
+from benchmarks.tools.stream_scores import LEVELS
 
 # Feed, horizon, rows.
 Case = tuple[str, int, int]
@@ -31,6 +34,15 @@ OURS = "momostream"
 MODELS = (OURS, *RIVALS, *PEERS)
 ERRORS = (("rmse", "RMSE", 4), ("rmse_pooled", "RMSE pooled over steps", 4))
 SCORES = (*ERRORS, ("mae", "MAE", 4), ("mase", "MASE", 3), ("crps", "CRPS", 4), ("nlpd", "NLPD", 3))
+# Columns of the short table.
+SHORT = {
+    OURS: (OURS,),
+    "best of statsforecast's three": PEERS,
+    "best of river's two": ("snarimax", "holt_winters"),
+    "ridge on lags": ("ridge",),
+    "last season": ("seasonal_last",),
+    "last value": ("last_value",),
+}
 # Steps with a row in the tables by step.
 STEPS = (1, 2, 3, 6, 10, 20, 24, 36, 72, 144)
 
@@ -69,7 +81,11 @@ def report(results: list[Result]) -> str:
     """All tables as markdown."""
     grid = newest(results)
     online = {case: {model: run for model, run in runs.items() if model not in PEERS} for case, runs in grid.items()}
-    parts = ["# Forecasts", environment_note(), verdicts(grid), "## All origins", *score_tables(online)]
+    shown = [run for runs in grid.values() for run in runs.values()]
+    parts = ["# Forecasts", origin("forecast", shown), verdicts(grid)]
+    if any(finished(run) for run in shown):
+        parts += [f"## In short: RMSE / NLPD at every {STRIDE}th origin", marked(short_table(grid))]
+    parts += ["## All origins", *score_tables(online)]
     if any(model in PEERS for runs in grid.values() for model in runs):
         parts += [f"## Every {STRIDE}th origin, with the models of statsforecast", *score_tables(every_fifth(grid))]
     parts += ["## Cost and failures", *cost_tables(grid)]
@@ -81,6 +97,16 @@ def report(results: list[Result]) -> str:
         "(the NLPD of the last value by -.24 to +.16), not their RMSE and MAE."
     )
     return "\n\n".join(parts)
+
+
+def short_table(grid: Grid) -> str:
+    """Error and density of all cases of the plans, libraries by the best figure of any of their models."""
+    rows = {}
+    for case, runs in every_fifth(grid).items():
+        if case[2] == FORECASTS[case[0]].rows:
+            ended = {model: run["scores"] for model, run in runs.items() if finished(run)}
+            rows[f"{case[0]}, {case[1]}"] = [best_of(ended, models) for models in SHORT.values()]
+    return side_by_side("feed, steps", list(SHORT), rows)
 
 
 def every_fifth(grid: Grid) -> Grid:

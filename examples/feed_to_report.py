@@ -1,0 +1,90 @@
+"""From a CSV file to forecasts in a file, a saved model and a report: what ``momostream run`` does, from Python.
+
+The file is written first, by a simulated turbine: every minute a row, some readings missing, some rows lost, and one
+row that is no row at all. A run forecasts half an hour after every fifth row. It stops half way, as if somebody had
+switched the machine off, and goes on from what was saved; the forecasts are those of a run without a stop. Run it with
+``python examples/feed_to_report.py``; all files go into the folder that is named behind it, by default
+``momostream-feed_to_report`` in the current directory.
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from momostream.datasets import WindTurbine
+from momostream.feeds import Feed
+from momostream.persistence import load_run
+from momostream.report import write_report
+from momostream.running import Checkpoint, Plan, Run, make_model
+from momostream.sinks import Sink
+
+N_ROWS, STOP = 1300, 700
+PLAN = Plan(targets=("wind_speed", "power", "flap_1"), time="time", horizon=30, every=5)
+
+
+def write_feed(path: Path) -> None:
+    """Readings as a data logger leaves them."""
+    rows = WindTurbine(seed=0, rate=1 / 60, dropouts=0.02).frame(N_ROWS)[list(PLAN.targets)]
+    lost = rows.index[400:430]
+    lines = rows.drop(lost).round(2).to_csv().splitlines()
+    lines[1000] = "2025-01-01 17:0#~~ checksum error"
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+def run_once(feed_path: Path, forecasts: Path, saved: Path, limit: int | None = None) -> Run:
+    """Begin, or go on from what was saved; until the feed ends or so many rows were taken."""
+    model, checkpoint = make_model(PLAN), None
+    if saved.exists():
+        model, data = load_run(saved)
+        checkpoint = Checkpoint.from_plain(data)
+        print(f"going on behind row {checkpoint.number:,}")
+    written = checkpoint.written if checkpoint else None
+    with (
+        Feed(feed_path, PLAN.columns, PLAN.time, bad_rows="skip", on_bad=print) as feed,
+        Sink(forecasts, PLAN.targets, stepwise=True, position=written) as sink,
+    ):
+        run = Run(feed, model, PLAN, sink, save=saved, checkpoint=checkpoint)
+        run.run(limit)
+    print(f"{run.n_rows:,} rows learnt, {run.track.n_scored:,} forecasts scored, bad rows skipped: {feed.n_bad}")
+    return run
+
+
+def main() -> None:
+    """Write a feed, run over it in two goes and in one, compare, report."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", type=Path, nargs="?", default=Path("momostream-feed_to_report"), help="for all files")
+    folder = parser.parse_args().folder
+    folder.mkdir(parents=True, exist_ok=True)
+    feed, names = folder / "turbine.csv", ("forecasts.csv", "model.momo")
+    forecasts, saved = (folder / name for name in names)
+    # A folder from an earlier run of this example would be gone on from.
+    saved.unlink(missing_ok=True)
+    write_feed(feed)
+
+    run_once(feed, forecasts, saved, limit=STOP)
+    run = run_once(feed, forecasts, saved)
+    print(f"\nScores of all forecasts\n{run.track.summary.round(2).to_string()}\n")
+
+    once = [folder / f"once-{name}" for name in names]
+    once[1].unlink(missing_ok=True)
+    run_once(feed, *once)
+    print(f"The same forecasts without a stop: {forecasts.read_bytes() == once[0].read_bytes()}\n")
+    print("The newest forecast, as it was written")
+    lines = forecasts.read_text(encoding="utf-8").splitlines()
+    print("\n".join([lines[0], *lines[-PLAN.horizon :: 10]]))
+
+    report = write_report(
+        folder / "report.html",
+        run.track,
+        run.model,
+        forecast=run.outlook.law,
+        history=run.history,
+        title="Forecasts of turbine.csv",
+        facts={"Bad rows": run.feed.n_bad},
+    )
+    print(f"\nThe report: {report}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,4 +1,4 @@
-"""The documentation: its code runs and prints what it shows, its tables are true, the site loads nothing from afar."""
+"""README and documentation: code runs and prints what they show, tables are true, the site loads nothing from afar."""
 
 from __future__ import annotations
 
@@ -20,9 +20,12 @@ from tests.fences import Block, fenced_blocks
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
 PAGES = {path.relative_to(DOCS).as_posix(): path for path in sorted(DOCS.rglob("*.md"))}
-PAGES_WITH_CODE = [
-    name for name, path in PAGES.items() if any(b.language in {"python", "bash"} for b in fenced_blocks(path))
-]
+README = {"README": ROOT / "README.md"}
+PAGES_WITH_CODE = {
+    name: path
+    for name, path in (PAGES | README).items()
+    if any(block.language in {"python", "bash"} for block in fenced_blocks(path))
+}
 LIMIT_SECONDS = 60
 # What only a shell understands.
 SHELL = re.compile(r"[|<>&;$*]")
@@ -127,7 +130,7 @@ def test_blocks_run_and_print_what_is_shown(name, tmp_path, monkeypatch, capfd, 
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("MPLBACKEND", "Agg")
     monkeypatch.setenv("COLUMNS", "100")
-    path = PAGES[name]
+    path = PAGES_WITH_CODE[name]
     namespace: dict[str, Any] = {"__name__": "docs"}
     blocks = fenced_blocks(path)
     capfd.readouterr()

@@ -1,4 +1,4 @@
-"""What the documents show works: README blocks, examples, and benchmarks that offer `--quick`."""
+"""Examples run, and so do benchmarks that offer `--quick`."""
 
 from __future__ import annotations
 
@@ -8,8 +8,6 @@ import sys
 from pathlib import Path
 
 import pytest
-
-from tests.fences import fenced_blocks
 
 ROOT = Path(__file__).resolve().parents[1]
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
@@ -32,17 +30,6 @@ def run_script(path: Path, cwd: Path, *arguments: str) -> str:
     )
     assert done.returncode == 0, f"{path.name} failed\n{done.stdout[-2000:]}\n{done.stderr[-4000:]}"
     return done.stdout
-
-
-def test_readme_blocks_run(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("MPLBACKEND", "Agg")
-    readme = ROOT / "README.md"
-    blocks = [block.in_place for block in fenced_blocks(readme) if block.language == "python"]
-    assert blocks
-    namespace = {"__name__": "readme"}
-    for block in blocks:
-        exec(compile(block, str(readme), "exec"), namespace)
 
 
 def test_examples_folder_is_not_empty():

@@ -280,4 +280,6 @@ def test_pictures_are_small_and_used():
     text = "".join(path.read_text(encoding="utf-8") for path in PAGES.values())
     assert [name for name in pictures if f"images/{name}" not in text] == []
     script = (DOCS / "figures.py").read_text(encoding="utf-8")
-    assert [name for name in pictures if name not in script] == []
+    # Links lead to pictures of the benchmarks, which have scripts of their own.
+    made = [name for name in pictures if not (DOCS / "images" / name).is_symlink()]
+    assert [name for name in made if name not in script] == []

@@ -130,8 +130,9 @@ SCORE_REACH, SCORE_PER_UNIT = 7.0, 32.0
 # Normal scores are cut here before they teach a correlation: one wild row must not.
 SCORE_CLIP = 4.0
 
-# Moments worth so many rows know how large a feature usually is. The penalty on the level of a regression, in rows.
-ENOUGH_TO_CUT, LEVEL_PENALTY = 30.0, 1e-3
+# Moments worth so many rows know how large a feature usually is, and are enough for a first regression; weights from
+# two or three rows are wild, and stay until their turn comes again. The penalty on the level of a regression, in rows.
+ENOUGH_TO_CUT, ENOUGH_TO_SOLVE, LEVEL_PENALTY = 30.0, 8.0, 1e-3
 # Values in the short means of a series.
 SHORT, LONG = 8, 32
 # Differences below this part of the values are round-off.
@@ -1484,12 +1485,16 @@ def own_features(past, first, origin, step, series, seasons, f):
         at += 2
 
 
-@kernel(void(f8, ro(2), rw(1)))
-def _cut_features(reach, A, f):
-    """Cut features at `reach` times their root mean squares, once these are known: one jump is not a habit."""
+@kernel(void(f8, f8, ro(2), rw(1)))
+def _cut_features(reach, least, A, f):
+    """Cut features at `reach` times their root mean squares, where these come from more than `least` rows.
+
+    One jump is not a habit. Root mean squares of few rows are worth less: the fewer, the nearer the cut comes to them.
+    """
     for j in range(1, f.shape[0]):
-        if A[0, j] > ENOUGH_TO_CUT:
-            largest = reach * reach * A[j, j] / A[0, j]
+        if A[0, j] > least:
+            times = 1.0 + (reach - 1.0) * min(A[0, j] / ENOUGH_TO_CUT, 1.0)
+            largest = times * times * A[j, j] / A[0, j]
             if f[j] * f[j] > largest:
                 f[j] = math.copysign(math.sqrt(largest), f[j])
 
@@ -1517,7 +1522,7 @@ def own_learn(past, inputs, sizes, first, now, seasons, y, forgetting, reach, f,
                 moved = inputs[now, 0, k] - inputs[origin, 0, k]
                 f[d - D + k] = moved if abs(moved) > ROUND_OFF * sizes[k] else 0.0
             moments = A[h, p]
-            _cut_features(reach, moments, f)
+            _cut_features(reach, ENOUGH_TO_CUT, moments, f)
             change = y[p] - past[origin, 0, p]
             if moments[0, 0] > ENOUGH_TO_CUT and squares[h, p] > 0.0:
                 largest = 2.0 * reach * math.sqrt(squares[h, p] / moments[0, 0])
@@ -1537,7 +1542,8 @@ def own_learn(past, inputs, sizes, first, now, seasons, y, forgetting, reach, f,
 def own_solve(start, stop, penalties, A, C, L, W):
     """Solve for the weights `W` (penalties, H, P, d) of the outputs `start` to `stop`, counted along steps and series.
 
-    A penalty is worth so many rows of each feature; a feature that never varied has no weight. `L` (d, d) is scratch.
+    A penalty is worth so many rows of each feature; a feature that never varied has no weight, and an output with few
+    rows keeps those it has. `L` (d, d) is scratch.
     O(d^3) per output and penalty.
     """
     d = L.shape[0]
@@ -1546,7 +1552,7 @@ def own_solve(start, stop, penalties, A, C, L, W):
         moments = A[output // P, output % P]
         cross = C[output // P, output % P]
         mass = moments[0, 0]
-        if mass <= 0.0:
+        if mass < ENOUGH_TO_SOLVE:
             continue
         for k in range(penalties.shape[0]):
             w = W[k, output // P, output % P]
@@ -1581,7 +1587,8 @@ def own_predict(past, inputs, first, now, seasons, reach, A, W, f, location, slo
             own_features(past, first, now, h + 1, p, seasons, f)
             for k in range(D):
                 f[d - D + k] = 0.0
-            _cut_features(reach, A[h, p], f)
+            # However few rows: a regression on two of them knows nothing of what lies far beyond both.
+            _cut_features(reach, 0.0, A[h, p], f)
             for k in range(W.shape[0]):
                 w = W[k, h, p]
                 location[k, h, p] = past[now, 0, p] + _dot(w, f)

@@ -423,14 +423,18 @@ class OwnRegression:
     def _weights(self) -> np.ndarray:
         return self.forgetting ** np.arange(len(self.F) - 1, -1, -1.0)
 
-    def cut(self, f: np.ndarray) -> np.ndarray:
-        """Features within so many times their root mean square of the rows in which they were not zero."""
+    def cut(self, f: np.ndarray, least: float = 30.0) -> np.ndarray:
+        """Features within so many times their root mean square of the rows in which they were not zero.
+
+        Only if there were more than ``least`` such rows; below 30, so many times shrinks to once.
+        """
         f = f.copy()
         for j in range(1, len(f)):
             w = self._weights()[self.F[:, j] != 0.0]
             column = self.F[self.F[:, j] != 0.0, j]
-            if w.sum() > 30.0:
-                largest = self.reach * math.sqrt(w @ column**2 / w.sum())
+            if w.sum() > least:
+                times = 1.0 + (self.reach - 1.0) * min(w.sum() / 30.0, 1.0)
+                largest = times * math.sqrt(w @ column**2 / w.sum())
                 f[j] = np.clip(f[j], -largest, largest)
         return f
 
@@ -448,10 +452,10 @@ class OwnRegression:
         return self.F.T @ W @ self.F, self.F.T @ W @ self.changes, (self.F != 0.0).T @ self._weights()
 
     def solve(self, penalty: float) -> np.ndarray:
-        """Weights where a penalty counts as so many rows of each feature; none for what never varied."""
+        """Weights where a penalty counts as so many rows of each feature; none where too little is known."""
         A, c, _ = self.moments()
         weights = np.zeros(len(A))
-        if not len(self.F):
+        if A[0, 0] < 8.0:
             return weights
         varies = np.diag(A) > 0.0
         rows = np.where(np.arange(len(A)) > 0, penalty, 1e-3)

@@ -170,7 +170,7 @@ def test_own_forecasts_and_slopes(history):
     for k, penalty in enumerate(PENALTIES):
         for h, row in enumerate(learnt.dense):
             for p, dense in enumerate(row):
-                w, f = dense.solve(penalty), dense.cut(learnt.say(n_rows - 1, h, p, np.zeros(D)))
+                w, f = dense.solve(penalty), dense.cut(learnt.say(n_rows - 1, h, p, np.zeros(D)), 0.0)
                 assert location[k, h, p] == pytest.approx(learnt.past[now, 0, p] + w @ f, rel=1e-8)
                 assert_allclose(slope[k, h, p], w[len(w) - D :], rtol=1e-6, atol=1e-8)
 

@@ -776,3 +776,17 @@ def test_threads_wait_for_each_other():
     for thread in threads:
         thread.join()
     assert errors == [] and model.n_rows == 180
+
+
+def test_steps_that_have_hardly_been_learnt_do_not_run_away():
+    """Far steps are learnt late: a regression on two rows must not be trusted with a third."""
+    from momostream.datasets import WindTurbine
+
+    frame = WindTurbine(seed=0, rate=1 / 60, dropouts=0.02).frame(80)[["power", "wind_speed", "flap_1"]]
+    lowest, highest = frame.min(), frame.max()
+    model = MOMoGPForecaster(horizon=60, time="time", seed=0)
+    for time, row in frame.iterrows():
+        model.learn_one(row.to_dict(), {"time": time})
+        mean = model.forecast(60, with_dist=True).mean
+        beyond = pd.concat([mean - highest, lowest - mean]) / (highest - lowest)
+        assert beyond.max().max() < 1.0

@@ -39,6 +39,8 @@ app = typer.Typer(
 )
 
 INTERRUPTED = 130
+# Targets whose scores are told at the end.
+MOST_SCORES = 12
 # Imports take less, unless kernels have to be compiled.
 SECONDS_OF_PATIENCE = 8.0
 
@@ -153,7 +155,8 @@ TimeFormat = Annotated[
 ]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Say nothing but errors.")]
 Seed = Annotated[
-    int, typer.Option(help="Of everything random: same seed, same rows, same numbers.", rich_help_panel="The model")
+    int | None,
+    typer.Option(help="Of everything random: same seed, same rows, same numbers.", rich_help_panel="The model"),
 ]
 
 
@@ -163,8 +166,12 @@ def tell(message: str) -> None:
 
 
 @contextmanager
-def patience() -> Iterator[None]:
-    """Around imports: says why, where they take long."""
+def patience(quiet: bool = False) -> Iterator[None]:
+    """Around imports: says why, where they take long because nothing has been compiled yet."""
+    compiled = any((Path(__file__).parent / "__pycache__").glob("kernels*.nbi")) or "NUMBA_CACHE_DIR" in os.environ
+    if quiet or compiled:
+        yield
+        return
     why = "compiling for this machine, which takes up to a minute, once"
     timer = threading.Timer(SECONDS_OF_PATIENCE, tell, [why])
     timer.daemon = True
@@ -223,7 +230,7 @@ def demo(
     folder: Annotated[Path, typer.Option(help="Where the report and its figures go.")] = Path("momostream-demo"),
     rows: Annotated[int, typer.Option(min=200, help="Rows to stream.")] = 2400,
     horizon: Annotated[int, typer.Option("--horizon", "-n", min=1, help="Rows to forecast ahead.")] = 20,
-    seed: Seed = 0,
+    seed: Seed = None,
 ) -> None:
     """Stream a simulated wind turbine, forecast it, and leave a report.
 
@@ -233,7 +240,7 @@ def demo(
     with patience():
         from momostream import demo
 
-    report = demo.run_demo(folder, rows, horizon, seed)
+    report = demo.run_demo(folder, rows, horizon, seed or 0)
     print(f"report: {report}")
 
 
@@ -288,7 +295,7 @@ def run(
     decimal: Decimal = DecimalMark.point,
     time_format: TimeFormat = None,
     set: Settings = None,
-    seed: Seed = 0,
+    seed: Seed = None,
     quiet: Quiet = False,
 ) -> None:
     """Predict each row of a feed, then learn it.
@@ -304,41 +311,48 @@ def run(
     cut back to the last save and continue as if nothing had happened. Standard input cannot be read again: there,
     the rows that come are taken as the next ones.
     """
-    with patience():
-        from momostream import persistence
-        from momostream.container import FileFormatError
-        from momostream.running import Checkpoint, Run, make_model
-
     if report is not None:
         _need_plots("--report")
-    model, checkpoint = None, None
-    if resume and save is None:
-        raise ValueError("--resume needs --save: it goes on from there")
-    if save is not None and save.exists() and not overwrite:
-        model, data = persistence.load_run(save)
-        if data is None:
-            raise FileFormatError(f"{save}: holds a model, but no run: name another file for --save")
-        checkpoint = Checkpoint.from_plain(data)
-        if not resume:
-            raise ValueError(f"{save}: holds a run up to row {checkpoint.number}: add --resume or --overwrite")
+    if save is None and (resume or overwrite):
+        raise ValueError(f"{'--resume' if resume else '--overwrite'} needs --save")
+    _check_places({"FEED": feed, "--output": output, "--save": save, "--report": report})
     with _opened(feed, target, input, horizon, time, bad_rows, encoding, delimiter, decimal, time_format) as source:
-        plan = _plan(source, target, input, horizon, level, every, checkpoint)
+        # Only now: what is wrong so far need not wait for it.
+        with patience(quiet):
+            from momostream.running import Run, make_model
+        model, checkpoint = _saved_run(save, resume) if save is not None and not overwrite else (None, None)
+        plan = _plan(source, target, input, horizon, level, every)
+        settings = _parsed(set, seed, horizon)
         if model is None:
-            model = make_model(plan, {"seed": seed, **_parsed(set, horizon)})
-        elif not quiet:
-            assert checkpoint is not None
+            model = make_model(plan, settings)
+        else:
+            _must_agree(plan, settings, checkpoint, model)
+        # The feed is found before the output is touched.
+        with _named_after(source):
+            work = Run(source, model, plan, save=save, commit_every=commit_every, checkpoint=checkpoint)
+        if checkpoint is not None and not quiet:
             tell(f"going on behind row {checkpoint.number:,} of {source.name}")
-        with _sink(output, plan, format, checkpoint) as sink:
-            work = Run(source, model, plan, sink, save=save, commit_every=commit_every, checkpoint=checkpoint)
-            speed = _work(work, source, limit, live, quiet, output)
+        if overwrite and save is not None:
+            save.unlink(missing_ok=True)
+        with _sink(output, plan, format, checkpoint) as work.sink:
+            try:
+                speed = _work(work, source, limit, live, quiet, output)
+            except BrokenPipeError:
+                if save is not None:
+                    tell(f"whoever read the output has left; {save} stands where it was saved last")
+                raise
     if not quiet:
         _tell_scores(work)
+    if work.cut_off is not None:
+        tell(f"the last line has no newline yet: row {work.cut_off.number:,} is not in {save}, and is read again")
     if report is not None:
         _write_report(report, work, source.name, speed)
         if not quiet:
             tell(f"report: {report}")
     if work.is_stopped:
-        _say_goodbye(work, save)
+        kept = f"saved in {save}, go on with --resume" if save is not None and save.exists() else "nothing was kept"
+        tell(f"stopped behind row {work.last.number if work.last else 0:,}; {kept}")
+        raise typer.Exit(INTERRUPTED)
 
 
 @app.command()
@@ -346,6 +360,7 @@ def run(
 def fit(
     feed: FeedArgument,
     save: Annotated[Path, typer.Option(metavar="FILE", help="Where the model goes.")],
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the file if it exists.")] = False,
     target: Targets = None,
     input: Inputs = None,
     horizon: Horizon = None,
@@ -357,7 +372,7 @@ def fit(
     decimal: Decimal = DecimalMark.point,
     time_format: TimeFormat = None,
     set: Settings = None,
-    seed: Seed = 0,
+    seed: Seed = None,
     quiet: Quiet = False,
 ) -> None:
     """Learn a feed without predicting, and save the model.
@@ -365,18 +380,22 @@ def fit(
     - `momostream fit history.csv -t power -t wind --horizon 12 --save model.momo`
     - `momostream forecast model.momo`
     """
-    with patience():
-        from momostream.running import Run, make_model
-
+    _check_places({"FEED": feed, "--save": save})
+    if save.exists() and not overwrite:
+        raise ValueError(f"{save}: exists: add --overwrite, or name another file for --save")
     with _opened(feed, target, input, horizon, time, bad_rows, encoding, delimiter, decimal, time_format) as source:
-        plan = _plan(source, target, input, horizon, 0.9, 1, None)
-        model = make_model(plan, {"seed": seed, **_parsed(set, horizon)})
-        work = Run(source, model, plan, save=save, commit_every=sys.maxsize, commit_seconds=60.0, learn_only=True)
+        with patience(quiet):
+            from momostream.running import Run, make_model
+        plan = _plan(source, target, input, horizon)
+        model = make_model(plan, _parsed(set, seed, horizon))
+        work = Run(source, model, plan, save=save, commit_every=sys.maxsize, learn_only=True)
         _work(work, source, limit, False, quiet, "")
-    if not quiet:
-        tell(f"{work.n_rows:,} rows learnt, saved in {save}")
+    if not work.n_rows:
+        raise ValueError(f"{source.name}: has no rows, so there is nothing to save")
+    if work.is_stopped or not quiet:
+        tell(f"{'stopped: ' if work.is_stopped else ''}{work.n_rows:,} rows learnt, saved in {save}")
     if work.is_stopped:
-        _say_goodbye(work, save)
+        raise typer.Exit(INTERRUPTED)
 
 
 @app.command()
@@ -409,6 +428,7 @@ def forecast(
     with patience():
         from momostream import persistence
         from momostream.online import MOMoGPRegressor
+        from momostream.outline import has_learnt
         from momostream.running import Checkpoint, Plan
         from momostream.tracking import Outlook
 
@@ -419,13 +439,15 @@ def forecast(
     if is_regressor != (feed is not None):
         need = "needs a FEED with its inputs" if is_regressor else "takes no FEED: it goes on from its last row"
         raise ValueError(f"{model}: holds a {'regressor' if is_regressor else 'forecaster'}, which {need}")
-    if not loaded.n_rows:
-        raise ValueError(f"{model}: has learnt no row yet")
-    kept = None if data is None else Checkpoint.from_plain(data).plan
+    if not has_learnt(loaded):
+        raise ValueError(f"{model}: has learnt no value of a target yet")
+    if is_regressor and (plot is not None or horizon is not None):
+        raise ValueError(f"{model}: holds a regressor: --horizon and --plot are for forecasters")
+    saved = None if data is None else Checkpoint.from_plain(data)
     if is_regressor:
         assert feed is not None
         clock = loaded.clock if isinstance(loaded.clock, str) else None
-        targets, inputs = tuple(map(str, loaded._targets.keys)), tuple(map(str, loaded._inputs.keys))
+        targets, inputs = tuple(map(str, loaded.targets)), tuple(map(str, loaded.inputs))
         plan = Plan(targets, inputs, clock, None, level)
         with (
             _feed(feed, plan.inputs, clock, bad_rows, encoding, delimiter, decimal, time_format) as source,
@@ -433,12 +455,12 @@ def forecast(
         ):
             _predict(loaded, plan, source, sink)
         return
-    targets = tuple(map(str, loaded.series)) if kept is None else kept.targets
+    targets = tuple(map(str, loaded.series)) if saved is None else saved.plan.targets
     steps = horizon or loaded.horizon
     plan = Plan(targets, (), loaded.time, steps, level)
     law = loaded.forecast(steps, with_dist=True)
     with _sink(output, plan, format, None) as sink:
-        sink.write(loaded.n_rows if data is None else data["number"], None, Outlook.of(law, targets, level))
+        sink.write(loaded.n_rows if saved is None else saved.number, None, Outlook.of(law, targets, level))
         sink.commit()
     if plot is not None:
         law.plot().savefig(plot, dpi=150)
@@ -500,11 +522,44 @@ def _opened(
     place: str, targets: list[str] | None, inputs: list[str] | None, horizon: int | None, time: str, *reading: Any
 ) -> Feed:
     """The feed with the columns that are needed, as far as they are named."""
+    from momostream.feeds import FeedError
+
     if not targets and horizon is None:
         raise ValueError("name what to predict with --target, or how far to forecast with --horizon")
     named = (*(targets or ()), *(inputs or ()))
     all_named = bool(targets) and (bool(inputs) or horizon is not None)
-    return _feed(place, named if all_named else None, None if time == "none" else time, *reading)
+    feed = _feed(place, named if all_named else None, None if time == "none" else time, *reading)
+    try:
+        if not feed.readings:
+            raise FeedError(f"{feed.name}: has no rows")
+        for name in named:
+            if name not in feed.readings:
+                why = "holds no numbers in the first rows" if name in feed.columns else "does not exist"
+                near = difflib.get_close_matches(name, feed.readings, 1)
+                raise FeedError(f"{feed.name}: column {name!r} {why}{f': did you mean {near[0]!r}?' if near else ''}")
+    except FeedError:
+        feed.close()
+        raise
+    if feed.unread_time is not None:
+        tell(f"{feed.name}: column {feed.unread_time!r} is not read as times, rows are counted: see --time-format")
+    return feed
+
+
+def _saved_run(save: Path, resume: bool) -> tuple[Any, Checkpoint | None]:
+    """The model and where its run stands; both None where there is no such file yet."""
+    from momostream import persistence
+    from momostream.container import FileFormatError
+    from momostream.running import Checkpoint
+
+    if not save.exists():
+        return None, None
+    model, data = persistence.load_run(save)
+    if data is None:
+        raise FileFormatError(f"{save}: holds a model, but no run: name another file for --save")
+    checkpoint = Checkpoint.from_plain(data)
+    if not resume:
+        raise ValueError(f"{save}: holds a run up to row {checkpoint.number}: add --resume or --overwrite")
+    return model, checkpoint
 
 
 def _plan(
@@ -512,34 +567,63 @@ def _plan(
     targets: list[str] | None,
     inputs: list[str] | None,
     horizon: int | None,
-    level: float,
-    every: int,
-    checkpoint: Checkpoint | None,
+    level: float = 0.9,
+    every: int = 1,
 ) -> Plan:
-    from momostream.feeds import FeedError
     from momostream.running import Plan
 
-    for name in (*(targets or ()), *(inputs or ())):
-        if name not in feed.readings:
-            why = "holds no numbers in the first rows" if name in feed.columns else "does not exist"
-            near = difflib.get_close_matches(name, feed.readings, 1)
-            raise FeedError(f"{feed.name}: column {name!r} {why}{f': did you mean {near[0]!r}?' if near else ''}")
     others = tuple(name for name in feed.readings if name not in {*(targets or ()), *(inputs or ())})
     if not targets:
         targets, others = list(others), ()
     chosen = tuple(inputs) if inputs else (others if horizon is None else ())
-    plan = Plan(tuple(targets), chosen, feed.time, horizon, level, every)
-    if checkpoint is not None and plan != checkpoint.plan:
-        differing = next(name for name, value in vars(plan).items() if value != getattr(checkpoint.plan, name))
-        before, now = getattr(checkpoint.plan, differing), getattr(plan, differing)
-        raise ValueError(f"cannot go on: {differing} was {before!r}, now it is {now!r}")
-    return plan
+    return Plan(tuple(targets), chosen, feed.time, horizon, level, every)
 
 
-def _parsed(settings: list[str] | None, horizon: int | None) -> dict[str, Any]:
+def _check_places(places: dict[str, str | Path | None]) -> None:
+    """Refuse to write where that cannot be, over what is read, or over something else that is written."""
+    known: dict[str, str] = {}
+    for option, place in places.items():
+        if place is None or str(place) == "-":
+            continue
+        path = os.path.realpath(place)
+        is_special = os.path.exists(path) and not os.path.isfile(path)
+        if option != "FEED" and not os.path.isdir(os.path.dirname(path)):
+            raise ValueError(f"{place}: there is no such folder")
+        if option in {"--save", "--report"} and is_special:
+            raise ValueError(f"{place}: is not a file, as {option} must be")
+        # What is read and written may both be a device.
+        if path in known and not is_special:
+            raise ValueError(f"{place}: is named as {known[path]} and as {option}")
+        known[path] = option
+
+
+def _must_agree(plan: Plan, settings: dict[str, Any], checkpoint: Checkpoint | None, model: Any) -> None:
+    """Refuse to go on with something else than before."""
+    assert checkpoint is not None
+    before, now = {**vars(checkpoint.plan), **model._get_params()}, {**vars(plan), **settings}
+    for name, value in now.items():
+        if value != before[name]:
+            raise ValueError(f"cannot go on: {name} was {before[name]!r}, now it is {value!r}")
+
+
+@contextmanager
+def _named_after(feed: Feed) -> Iterator[None]:
+    """Errors begin with the name of the feed."""
+    from momostream.feeds import FeedError
+
+    try:
+        yield
+    except FeedError:
+        raise
+    except ValueError as error:
+        raise FeedError(f"{feed.name}: {error}") from error
+
+
+def _parsed(settings: list[str] | None, seed: int | None, horizon: int | None) -> dict[str, Any]:
     """Parameters of the model by name, as Python's literals or else as text."""
+    parsed: dict[str, Any] = {} if seed is None else {"seed": seed}
     if not settings:
-        return {}
+        return parsed
     from inspect import signature
 
     from momostream.online import MOMoGPRegressor
@@ -550,7 +634,6 @@ def _parsed(settings: list[str] | None, horizon: int | None) -> dict[str, Any]:
 
         kind = MOMoGPForecaster
     known = list(signature(kind).parameters)
-    parsed = {}
     for setting in settings:
         name, equals, text = setting.partition("=")
         if not equals:
@@ -569,25 +652,32 @@ def _parsed(settings: list[str] | None, horizon: int | None) -> dict[str, Any]:
 def _sink(place: str, plan: Plan, format: Format | None, checkpoint: Checkpoint | None) -> Sink:
     from momostream.sinks import Sink
 
-    position = None if checkpoint is None else checkpoint.written
-    return Sink(place, plan.targets, plan.horizon is not None, format and format.value, position)
+    if checkpoint is not None and checkpoint.written is None and os.path.isfile(place):
+        raise ValueError(f"{place}: exists, but was not written by the run so far: name another file for --output")
+    asked = None if format is None else format.value
+    before = None if checkpoint is None else checkpoint.format
+    if before is not None and asked not in {None, before}:
+        raise ValueError(f"cannot go on: the format was {before!r}, now it is {asked!r}")
+    after = None if checkpoint is None else checkpoint.written
+    return Sink(place, plan.targets, plan.horizon is not None, asked or before, after)
 
 
 def _work(run: Run, feed: Feed, limit: int | None, live: bool, quiet: bool, output: str) -> float:
     """Run to the end under watch; rows per second."""
     from momostream import live as views
 
+    total = None if limit is None else run.n_rows + limit
     with stoppable(run):
         if quiet:
             run.run(limit)
         elif live and sys.stderr.isatty():
-            with views.LiveView(feed.name, limit) as view:
+            with views.LiveView(feed.name, total) as view:
                 run.run(limit, view.update)
                 view.show(run)
         else:
             # A bar and predictions on one terminal would destroy each other.
             alone = sys.stderr.isatty() and not (output == "-" and sys.stdout.isatty())
-            with views.Bar(feed, limit) if alone else views.PlainView(feed.name, limit) as view:
+            with views.Bar(feed, total) if alone else views.PlainView(feed.name, total) as view:
                 run.run(limit, view.update)
     return run.rows_per_second
 
@@ -609,10 +699,18 @@ def stoppable(run: Run) -> Iterator[None]:
 
 
 def _tell_scores(run: Run) -> None:
-    bad = f", {run.feed.n_bad:,} bad rows skipped" if run.feed.n_bad else ""
-    tell(f"{run.n_rows:,} rows learnt, {run.track.n_scored:,} predictions scored{bad}")
-    if run.track.n_scored:
-        for name, line in run.track.summary.iterrows():
+    from momostream.outline import counted
+
+    bad = f", {counted(run.feed.n_bad, 'bad row')} skipped" if run.feed.n_bad else ""
+    tell(f"{counted(run.n_rows, 'row')} learnt, {counted(run.track.n_scored, 'prediction')} scored{bad}")
+    summary = run.track.summary if run.track.n_scored else run.track.summary.iloc[:0]
+    for number, (name, line) in enumerate(summary.iterrows()):
+        if number == MOST_SCORES:
+            tell(f"  and {len(summary) - number} more")
+            break
+        if line.isna().all():
+            tell(f"  {name}: no value came")
+        else:
             tell(
                 f"  {name}: RMSE {line['rmse']:.4g} (last value {line['naive']:.4g}), "
                 f"{run.track.level:.0%} intervals held {line['coverage']:.1%}"
@@ -642,15 +740,10 @@ def _predict(model: Any, plan: Plan, feed: Feed, sink: Sink) -> None:
         x: dict[str, Any] = dict(row.values)
         if plan.time is not None:
             x[plan.time] = row.time
-        law = model.predict_one(x, with_dist=True)
+        try:
+            law = model.predict_one(x, with_dist=True)
+        except (TypeError, ValueError) as error:
+            feed.reject(row.number, str(error))
+            continue
         sink.write(row.number, row.time, Outlook.of(law, plan.targets, plan.level))
     sink.commit()
-
-
-def _say_goodbye(run: Run, save: Path | None) -> None:
-    """After Ctrl-C."""
-    if save is None:
-        tell(f"stopped behind row {run.last.number if run.last else 0:,}; without --save nothing was kept")
-    else:
-        tell(f"stopped behind row {run.last.number if run.last else 0:,}; saved in {save}, go on with --resume")
-    raise typer.Exit(INTERRUPTED)

@@ -27,7 +27,7 @@ import numpy.typing as npt
 
 from momostream import __version__
 
-__all__ = ["FORMAT_VERSION", "FileFormatError", "dumps", "loads", "read", "write"]
+__all__ = ["FORMAT_VERSION", "FileFormatError", "assemble", "dumps", "loads", "read", "take_apart", "write"]
 
 FORMAT_VERSION = 1
 
@@ -113,9 +113,12 @@ def write(path: str | os.PathLike[str], kind: str, tree: object, *, compress: bo
             file.flush()
             os.fsync(file.fileno())
         os.replace(temporary, path)
-    except BaseException:
+    except BaseException as error:
         if os.path.exists(temporary):
             os.remove(temporary)
+        if isinstance(error, OSError) and error.errno is not None:
+            # Nobody knows the temporary one, and a full disk is not named at all.
+            error.filename = path
         raise
     # The new name must outlast a loss of power too. Some file systems do not let folders be synchronised.
     with contextlib.suppress(OSError):
@@ -164,8 +167,35 @@ def dumps(kind: str, tree: object, *, compress: bool = False) -> bytes:
 
 def loads(data: bytes, kind: str | None = None) -> tuple[str, Any]:
     """Return kind and tree of the bytes of a file; as `read`."""
-    header, payload = _split(data)
     # The digest held, so that what still goes wrong from here was put together on purpose.
+    return assemble(*_split(data), kind)
+
+
+def take_apart(kind: str, tree: object, *, compress: bool = False) -> tuple[bytes, list[Chunk]]:
+    """Return the header of the file that `write` would write, and the bytes of each array.
+
+    For those who keep the parts in another place than a file, and check there that they are whole. Arrays are not
+    copied: take what is needed before they change.
+
+    Examples
+    --------
+    >>> header, arrays = take_apart("note", {"rows": np.arange(3.0), "answer": 42})
+    >>> [len(array) for array in arrays]
+    [24]
+    >>> assemble(header, b"".join(arrays))
+    ('note', {'rows': array([0., 1., 2.]), 'answer': 42})
+    """
+    if type(kind) is not str:
+        raise TypeError(f"kind must be a str, got {type(kind).__name__}")
+    writer = _Writer(compress)
+    structure = writer.encode(tree, ())
+    fields = {"kind": kind, "written_by": f"momostream {__version__}", "tree": structure, "arrays": writer.entries}
+    return json.dumps(fields, separators=(",", ":"), allow_nan=False).encode("ascii"), writer.payload
+
+
+def assemble(header: bytes, payload: Chunk, kind: str | None = None) -> tuple[str, Any]:
+    """Return kind and tree from a header and the bytes of all arrays, one after the other; as `read`."""
+    payload = memoryview(payload)
     try:
         fields = json.loads(header, parse_constant=_refuse)
         found, entries = fields["kind"], fields["arrays"]
@@ -186,14 +216,9 @@ def loads(data: bytes, kind: str | None = None) -> tuple[str, Any]:
 
 def _encode(kind: str, tree: object, compress: bool) -> list[Chunk]:
     """Return the pieces of a file, in order."""
-    if type(kind) is not str:
-        raise TypeError(f"kind must be a str, got {type(kind).__name__}")
-    writer = _Writer(compress)
-    structure = writer.encode(tree, ())
-    fields = {"kind": kind, "written_by": f"momostream {__version__}", "tree": structure, "arrays": writer.entries}
-    header = json.dumps(fields, separators=(",", ":"), allow_nan=False).encode("ascii")
-    prefix = _PREFIX.pack(_MAGIC, FORMAT_VERSION, len(header), writer.size)
-    chunks: list[Chunk] = [prefix, header, *writer.payload]
+    header, arrays = take_apart(kind, tree, compress=compress)
+    prefix = _PREFIX.pack(_MAGIC, FORMAT_VERSION, len(header), sum(map(len, arrays)))
+    chunks: list[Chunk] = [prefix, header, *arrays]
     digest = hashlib.sha256()
     for chunk in chunks:
         digest.update(chunk)

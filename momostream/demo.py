@@ -31,12 +31,17 @@ class TurbineFeed:
         """Rows without end."""
         for number, (x, y) in enumerate(self.turbine, 1):
             if number > self._skip:
+                self._skip = number
                 values = {name: value for name, value in {**x, **y}.items() if name != "time" and value is not None}
                 yield Row(number, number, x["time"], values)
 
     def seek(self, offset: int, number: int) -> None:
         """Go on behind this row."""
         self._skip = number
+
+    def is_cut_off(self, row: Row) -> bool:
+        """No row is."""
+        return False
 
     def count_from(self, number: int) -> None:
         """Not needed: rows can be read again."""

@@ -128,6 +128,8 @@ class Feed:
         Columns that are read.
     time : str or None
         Column of the times.
+    unread_time : str or None
+        A column that is called like a time but could not be read as one, where none was found.
     n_bad : int
         Rows skipped so far.
     size : int or None
@@ -256,6 +258,10 @@ class Feed:
         """Whether rows can be read again, as from files; what came through a pipe is gone."""
         return self._source.seekable()
 
+    def is_cut_off(self, row: Row) -> bool:
+        """Whether a row is the last one and has no newline: someone may still be writing it."""
+        return row.offset == self._lines.cut_at
+
     def count_from(self, number: int) -> None:
         """Number the rows that come, none of which may have been read yet, behind this one."""
         self._ahead = deque((n + number, offset, cells) for n, offset, cells in self._ahead)
@@ -319,6 +325,7 @@ class Feed:
     def _choose(self, columns: Sequence[str] | None, time: str | None) -> None:
         """Settle which columns hold readings and which one times, by a look at the first rows where it takes one."""
         self.time = None if time == "auto" else time
+        self.unread_time: str | None = None
         asked = dict.fromkeys([*(columns or ()), *([] if self.time is None else [self.time])])
         # The first value of each column that is not missing; None before there is one.
         first: dict[str, Any] = dict.fromkeys(self._format.columns)
@@ -327,11 +334,12 @@ class Feed:
             return _time_candidates(name for name in first if name not in asked) if time == "auto" else []
 
         def is_settled() -> bool:
-            unsure = candidates() if columns is not None else [name for name in first if name]
+            look_at_all = columns is None or (time == "auto" and self._time_format is not None)
+            unsure = [name for name in first if name] if look_at_all else candidates()
             return bool(first) and asked.keys() <= first.keys() and all(first[name] is not None for name in unsure)
 
-        rows = self._look_ahead()
-        while not is_settled() and (fields := next(rows, None)) is not None:
+        looks = self._look_ahead()
+        while not is_settled() and (fields := next(looks, None)) is not None:
             for name, value in fields.items():
                 if first.get(name) is None:
                     first[name] = None if _is_missing(value) else value
@@ -344,11 +352,20 @@ class Feed:
         if len(bad) == LOOK_AHEAD:
             raise self._error(f"row {bad[0][0]}", _BadRow(f"{bad[0][2]}, nor can any row up to {bad[-1][0]} be read"))
         if time == "auto":
-            self.time = next((name for name in candidates() if self._is_time(name, first[name])), None)
+            named = candidates()
+            # Who says what times look like, says that there are some, whatever their column is called.
+            looked_at = named if self._time_format is None else [*named, *(name for name in first if name not in asked)]
+            self.time = next((name for name in looked_at if self._is_time(name, first[name])), None)
+            if self.time is None and self._time_format is not None and self._ahead:
+                raise self._error(None, _BadRow(f"no column holds times of the form {self._time_format!r}"))
+            self.unread_time = named[0] if named and self.time is None and first[named[0]] is not None else None
         if columns is None:
             columns = [name for name, value in first.items() if name and name != self.time and self._is_number(value)]
             if not columns and len(bad) < len(self._ahead):
-                raise self._error(None, _BadRow(f"no column holds numbers in the first {len(self._ahead)} rows"))
+                comma = [str(value) for value in first.values() if re.fullmatch(r"-?\d+,\d+", str(value).strip())]
+                hint = f"; has {_shown(comma[0])} a decimal comma?" if comma else ""
+                rows = f"the first {len(self._ahead)} rows" if len(self._ahead) > 1 else "the first row"
+                raise self._error(None, _BadRow(f"no column holds numbers in {rows}{hint}"))
         self.readings = tuple(dict.fromkeys(columns))
         self._format.choose(self.readings, self.time)
 
@@ -363,7 +380,8 @@ class Feed:
 
     def _is_number(self, value: Any) -> bool:
         try:
-            return self._format.number(value) is not None
+            # A yes or no can be read as a number, but is not meant as one.
+            return type(value) is not bool and self._format.number(value) is not None
         except _BadRow:
             return False
 
@@ -507,6 +525,8 @@ class _Lines:
 
     def __init__(self, stream: io.BufferedReader[_Source]) -> None:
         self.offset = 0
+        # Behind the last line, if that has no newline.
+        self.cut_at = -1
         self._stream = stream
         # Lines that were handed back, the next one last. The start of a line that is too long is behind all others,
         # so that its rest comes next from the stream.
@@ -516,6 +536,8 @@ class _Lines:
         """The next line with its newline, empty at the end. Of a line that is too long, MAX_LINE + 1 bytes."""
         line = self._waiting.pop() if self._waiting else self._stream.readline(MAX_LINE + 1)
         self.offset += len(line)
+        if line and not line.endswith(b"\n"):
+            self.cut_at = self.offset
         return line
 
     def hand_back(self, lines: list[bytes]) -> None:
@@ -643,12 +665,13 @@ class _Json:
         try:
             cells = json.loads(text)
         except json.JSONDecodeError as error:
-            raise _BadRow(f"is not JSON: {error.msg} at character {error.pos + 1}") from None
+            reason = error.msg.removesuffix(" at")
+            raise _BadRow(f"is not JSON: {reason} at character {error.pos + 1}") from None
         except (ValueError, RecursionError) as error:
             raise _BadRow(f"is not JSON: {error}") from None
         if not isinstance(cells, dict):
             raise _BadRow(f"{_shown(cells)} is not an object")
-        return cells
+        return _flat(cells) if any(type(value) is dict for value in cells.values()) else cells
 
     def column_at(self, text: str) -> str | None:
         return None
@@ -677,6 +700,18 @@ class _Json:
 
     def values(self, cells: dict[str, Any]) -> dict[str, float]:
         return _numbers(((name, cells.get(name)) for name in self._readings), self.number)
+
+
+def _flat(cells: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Objects inside an object as columns of their own.
+
+    >>> _flat({"at": 1, "sensor": {"wind": 8.1, "pitch": {"left": 2}}})
+    {'at': 1, 'sensor.wind': 8.1, 'sensor.pitch.left': 2}
+    """
+    flat: dict[str, Any] = {}
+    for name, value in cells.items():
+        flat |= _flat(value, f"{prefix}{name}.") if type(value) is dict else {f"{prefix}{name}": value}
+    return flat
 
 
 def _numbers(fields: Iterable[tuple[str, Any]], number_of: Callable[[Any], float | None]) -> dict[str, float]:

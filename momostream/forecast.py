@@ -129,7 +129,7 @@ class Forecast:
         if times is not None and len(times) != len(self):
             raise ValueError(f"got {len(times)} times for {len(self)} steps")
         self._times, self.zone = times, zone
-        self._targets, self._conformal = targets, conformal
+        self.targets, self._conformal = targets, conformal
 
     # ------------------------------------------------------------------ the law as arrays
 
@@ -142,7 +142,7 @@ class Forecast:
         """Steps are rows, series outputs."""
         weight, location, scale, dof = (np.moveaxis(self._law[part], 0, 1) for part in (4, 0, 2, 3))
         marginals = Marginals(weight, location, scale, dof)
-        return marginals if self._targets is None else self._targets.wrap(marginals)
+        return marginals if self.targets is None else self.targets.wrap(marginals)
 
     @property
     def each_step(self) -> CopulaDistribution:
@@ -154,7 +154,7 @@ class Forecast:
         """The law of all values together: one row, outputs in the order of steps, then series."""
         law = self._law.reshape(*self._law.shape[:2], -1)[:, np.newaxis]
         marginals = Marginals(law[4], law[0], law[2], law[3])
-        targets = TargetMap([] if self._targets is None else len(self) * self._targets.targets)
+        targets = TargetMap([] if self.targets is None else len(self) * self.targets.targets)
         correlation = np.kron(self._between_steps, self._joint.between_series).astype(np.float64, copy=False)
         return _copula(targets.wrap(marginals), correlation)
 

@@ -173,6 +173,8 @@ class MOMoGPForecaster(Forecaster):
         self.max_points, self.window, self.memory_budget, self.seed = max_points, window, memory_budget, seed
         if strategy not in STRATEGIES:
             raise ValueError(f"strategy={strategy!r} is not accepted: use one of {', '.join(map(repr, STRATEGIES))}")
+        if not isinstance(conformal, bool | np.bool_):
+            raise ValueError(f"conformal={conformal!r} is not accepted: use True or False")
         if conformal and strategy != "direct":
             raise ValueError(f"conformal=True needs strategy='direct', got strategy={strategy!r}")
         self._settings = self._read_settings()

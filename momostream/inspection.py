@@ -15,7 +15,7 @@ from rich.text import Text
 from rich.tree import Tree
 
 from momostream.online import MOMoGPRegressor
-from momostream.outline import Box, outline
+from momostream.outline import Box, has_learnt, outline
 from momostream.running import Checkpoint
 from momostream.tracking import Track
 
@@ -32,7 +32,7 @@ def print_model(
     console = console or Console()
     console.print(f"[bold]{path}[/bold]", highlight=False)
     console.print(model.describe(), highlight=False, markup=False)
-    if model.n_rows:
+    if has_learnt(model):
         console.print(_branch(outline(model, max_nodes=MAX_NODES)))
     changed = _changed_parameters(model)
     if changed:
@@ -51,6 +51,8 @@ def print_model(
 def _branch(box: Box, tree: Tree | None = None) -> Tree:
     """A circuit from the top down, one line for each node: the edge to it, then the node."""
     words = ": ".join(" ".join(text.split()) for text in (box.edge, box.text) if text)
+    # Pictures read a pair of dollar signs as a formula, terminals do not.
+    words = words.replace(r"\$", "$")
     below = Tree(Text(words or "circuit")) if tree is None else tree.add(Text(words))
     for child in box.children:
         _branch(child, below)

@@ -17,6 +17,7 @@ from rich.table import Table
 from rich.text import Text
 
 from momostream.feeds import Feed
+from momostream.outline import counted
 from momostream.running import Run
 
 __all__ = ["Bar", "LiveView", "PlainView", "chart", "view_for"]
@@ -67,7 +68,9 @@ def chart(past: Array, mean: Array, lower: Array, upper: Array, height: int = HE
 
 
 class _View:
-    """What both views know: a run, when it began, and how many rows it had then."""
+    """What all views share: a title, rows to come, when they began and when they were shown last."""
+
+    pause = SECONDS_PER_FRAME
 
     def __init__(self, title: str, n_rows: int | None = None) -> None:
         self.title, self.total = title, n_rows
@@ -85,6 +88,16 @@ class _View:
     def seconds(self) -> float:
         return time.monotonic() - self._began
 
+    def update(self, run: Run) -> None:
+        """Show the run, if it is time."""
+        if self.seconds() - self._shown >= self.pause:
+            self._shown = self.seconds()
+            self.show(run)
+
+    def show(self, run: Run) -> None:
+        """Show the run now."""
+        raise NotImplementedError
+
     def words(self, run: Run) -> list[str]:
         """Rows, rows per second, error and coverage so far."""
         of = "" if self.total is None else f" of {self.total:,}"
@@ -95,21 +108,17 @@ class _View:
             words.append(f"error {ratio:.2f} of the last value's")
             words.append(f"{run.track.level:.0%} intervals hold {summary['coverage'].mean():.1%}")
         if run.feed.n_bad:
-            words.append(f"{run.feed.n_bad:,} bad rows")
+            words.append(counted(run.feed.n_bad, "bad row"))
         return words
 
 
 class PlainView(_View):
     """Lines on standard error, every few seconds: for logs, and where there is no terminal."""
 
-    def update(self, run: Run) -> None:
-        """Show the run, if it is time."""
-        if self.seconds() - self._shown >= SECONDS_PER_LINE:
-            self.show(run)
+    pause = SECONDS_PER_LINE
 
     def show(self, run: Run) -> None:
         """Show the run now."""
-        self._shown = self.seconds()
         print(f"{self.title}: {', '.join(self.words(run))}", file=sys.stderr, flush=True)
 
 
@@ -130,14 +139,8 @@ class LiveView(_View):
     ) -> None:
         self._live.__exit__(kind, error, trace)
 
-    def update(self, run: Run) -> None:
-        """Show the run, if it is time."""
-        if self.seconds() - self._shown >= SECONDS_PER_FRAME:
-            self.show(run)
-
     def show(self, run: Run) -> None:
         """Show the run now."""
-        self._shown = self.seconds()
         self._live.update(Panel(self._body(run), title=self.title, border_style="cyan"), refresh=True)
 
     def _body(self, run: Run) -> Group:
@@ -164,6 +167,8 @@ class LiveView(_View):
             label.append(f"in {len(mean)} rows\n{mean[-1]:.4g} {unit}\n", style="cyan")
             label.append(f"{lower[-1]:.4g} to {upper[-1]:.4g}", style="dim")
             grid.add_row(label, chart(past, mean, lower, upper))
+        if len(run.plan.targets) > len(names):
+            grid.add_row(Text(f"and {len(run.plan.targets) - len(names)} more", style="dim"))
         return grid
 
 
@@ -191,14 +196,8 @@ class Bar(_View):
     ) -> None:
         self._progress.__exit__(kind, error, trace)
 
-    def update(self, run: Run) -> None:
-        """Show the run, if it is time."""
-        if self.seconds() - self._shown >= SECONDS_PER_FRAME:
-            self.show(run)
-
     def show(self, run: Run) -> None:
         """Show the run now."""
-        self._shown = self.seconds()
         done = run.n_rows if self.total else self._feed.position
         self._progress.update(self._task, completed=done, words=", ".join(self.words(run)))
 

@@ -508,6 +508,16 @@ class MOMoGPRegressor(base.MultiTargetRegressor):
     # ------------------------------------------------------------------ control
 
     @property
+    def inputs(self) -> tuple[Hashable, ...]:
+        """Names of the inputs seen so far."""
+        return self._inputs.keys
+
+    @property
+    def targets(self) -> tuple[Hashable, ...]:
+        """Names of the targets seen so far."""
+        return self._targets.keys
+
+    @property
     def n_rows(self) -> int:
         """Rows learnt."""
         return 0 if self._model is None else self._model.n_learnt

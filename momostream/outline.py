@@ -26,7 +26,7 @@ from momostream.trees import Bundle, Gate, Sum, Tree
 if TYPE_CHECKING:
     from momostream.forecasting import MOMoGPForecaster
 
-__all__ = ["Box", "Stream", "core_of", "counted", "lock_of", "named", "names_of", "outline"]
+__all__ = ["Box", "Stream", "core_of", "counted", "has_learnt", "lock_of", "named", "names_of", "outline"]
 
 Array = NDArray[np.float64]
 
@@ -284,6 +284,11 @@ def _point_names(model: MOMoGPForecaster, core: HorizonModel) -> list[Hashable]:
     if core.settings.seasons:
         names += [f"{name} one season ago" for name in series] + [f"{name} ahead one season ago" for name in series]
     return names + [f"change of {name}" for name in series]
+
+
+def has_learnt(model: Any) -> bool:
+    """Whether a model on a stream has a circuit yet: it does not before the first value of a target."""
+    return model._model is not None
 
 
 def lock_of(model: Any) -> AbstractContextManager[Any]:

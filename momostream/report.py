@@ -18,6 +18,7 @@ import numpy as np
 
 from momostream import __version__
 from momostream.forecast import Forecast
+from momostream.outline import has_learnt
 from momostream.prediction import Prediction
 from momostream.tracking import SCORES, Track
 
@@ -34,7 +35,7 @@ PACKAGES = ("numpy", "numba", "scipy", "pandas", "river", "matplotlib")
 # Dots per inch of the pictures, and of the page that shows them: sharp on screens with fine dots.
 DPI, SHOWN = 150, 100
 # Nodes of the circuit that are drawn: more cannot be read on a page.
-MOST_NODES = 24
+MOST_NODES = 16
 # Rows of history in front of a forecast, in multiples of its length, and at least.
 HISTORY_LENGTHS, LEAST_HISTORY = 5, 30
 # Dots of the widest picture that can still be read when it is shrunk to the page.
@@ -208,7 +209,7 @@ def _drawn(
         figures["correlation"] = plotting.plot_correlation(forecast)
     if not track.relevance.empty:
         figures["relevance"] = plotting.plot_relevance(track)
-    if model.n_rows:
+    if has_learnt(model):
         figures["circuit"] = plotting.plot_circuit(model, max_nodes=MOST_NODES)
     return figures
 
@@ -412,6 +413,10 @@ def _write(path: Path, page: str) -> Path:
     try:
         temporary.write_text(page, encoding="utf-8")
         os.replace(temporary, path)
+    except OSError as error:
+        if error.errno is not None:
+            error.filename = str(path)
+        raise
     finally:
         temporary.unlink(missing_ok=True)
     return path

@@ -5,13 +5,15 @@ from __future__ import annotations
 import csv
 import io
 import json
+import math
 import os
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
 from types import TracebackType
-from typing import Any, BinaryIO, Self
+from typing import Any, BinaryIO, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,18 +21,27 @@ from numpy.typing import NDArray
 from momostream.forecast import Forecast
 from momostream.tracking import Outlook
 
-__all__ = ["FORMATS", "Sink"]
+__all__ = ["FORMATS", "Sink", "Written"]
 
 FORMATS = ("csv", "jsonl")
 SIDES = ("mean", "lower", "upper")
+# Bytes by which a file is known again.
+TAIL = 256
+
+
+class Written(NamedTuple):
+    """How far a file has been written: bytes, and the last of them, by which it is known again."""
+
+    position: int
+    tail: bytes
 
 
 class Sink:
     """Writes predictions, with the number of the row that each was made at.
 
     CSV has a line for each step: the row, the time and, for forecasts, the step, then for each target its mean and
-    both ends of its interval. JSON lines have an object for each row. Numbers have nine digits; what is not known is
-    empty or null.
+    both ends of its interval. JSON lines have an object for each row. Numbers have nine digits; what is not known, or
+    infinite, is empty or null.
 
     Parameters
     ----------
@@ -42,8 +53,8 @@ class Sink:
         Whether predictions are forecasts of several steps.
     format
         ``"csv"`` or ``"jsonl"``; None: by the name of the file, CSV where it does not tell.
-    position
-        Bytes of an earlier file to keep and to write behind; None begins a new one.
+    after
+        What an earlier `commit` has returned: that file is cut back to there and written on. None begins a new one.
 
     Examples
     --------
@@ -62,16 +73,24 @@ class Sink:
         targets: Sequence[str],
         stepwise: bool,
         format: str | None = None,
-        position: int | None = None,
+        after: Written | None = None,
     ) -> None:
         if format is None:
             format = "jsonl" if _suffix(place) in {".jsonl", ".ndjson", ".json"} else "csv"
         if format not in FORMATS:
             raise ValueError(f"format={format!r} is not accepted: use one of {', '.join(map(repr, FORMATS))}")
         self.targets, self.stepwise, self.format = tuple(targets), stepwise, format
-        self._file, self.is_file, self._ours = _open(place, position)
-        if format == "csv" and not position:
+        self._check_names()
+        self._file, self.is_file, self._ours = _open(place, after)
+        if format == "csv" and after is None:
             self._line(["row", *(["step"] if stepwise else []), "time", *_columns(self.targets)])
+
+    def _check_names(self) -> None:
+        names = _columns(self.targets) if self.format == "csv" else list(self.targets)
+        names += ["row", "time", "step" if self.format == "csv" else "steps"]
+        twice = [name for name in self.targets if names.count(name) > 1]
+        if twice:
+            raise ValueError(f"target {twice[0]!r} cannot be written as {self.format}: another field has that name")
 
     def write(self, row: int, time: Any, outlook: Outlook) -> None:
         """Write a prediction that was made at a row; a forecast has the times of its steps, others the time given."""
@@ -81,7 +100,7 @@ class Sink:
             self._write_object(row, times, values)
             return
         for step, (at, cells) in enumerate(zip(times, values.reshape(len(values), -1).tolist(), strict=True), 1):
-            numbers = ["" if value != value else f"{value:.9g}" for value in cells]
+            numbers = [f"{value:.9g}" if math.isfinite(value) else "" for value in cells]
             self._line([str(row), *([str(step)] if self.stepwise else []), "" if at is None else str(at), *numbers])
         self._pass_on()
 
@@ -89,7 +108,7 @@ class Sink:
         steps = [
             {"time": at}
             | {
-                name: dict(zip(SIDES, (None if v != v else float(f"{v:.9g}") for v in sides), strict=True))
+                name: dict(zip(SIDES, (float(f"{v:.9g}") if math.isfinite(v) else None for v in sides), strict=True))
                 for name, sides in zip(self.targets, by_target, strict=True)
             }
             for at, by_target in zip(times, values.tolist(), strict=True)
@@ -109,20 +128,37 @@ class Sink:
     def _pass_on(self) -> None:
         # Who reads a pipe wants the row now.
         if not self.is_file:
-            self._file.flush()
+            self.flush()
 
-    def commit(self) -> int | None:
-        """Bring everything to the disk; bytes written so far, None for a pipe."""
-        self._file.flush()
+    def flush(self) -> None:
+        """Let others see what was written."""
+        try:
+            self._file.flush()
+        except OSError as error:
+            # Python does not say which file is full.
+            error.filename = error.filename or getattr(self._file, "name", None)
+            raise
+
+    def commit(self) -> Written | None:
+        """Bring everything to the disk; how far the file has been written, None for a pipe."""
+        self.flush()
         if not self.is_file:
             return None
         os.fsync(self._file.fileno())
-        return self._file.tell()
+        position = self._file.tell()
+        length = min(position, TAIL)
+        return Written(position, os.pread(self._file.fileno(), length, position - length))
 
     def close(self) -> None:
         """Close the file; standard output and streams that were given stay open."""
-        if self._ours:
-            self._file.close()
+        if not self._ours:
+            return
+        try:
+            self.flush()
+        finally:
+            # What could not be written must not be tried again, and hide the error that said why.
+            with suppress(OSError):
+                self._file.close()
 
     def __enter__(self) -> Self:
         return self
@@ -133,7 +169,7 @@ class Sink:
         self.close()
 
 
-def _open(place: str | os.PathLike[str] | BinaryIO, position: int | None) -> tuple[BinaryIO, bool, bool]:
+def _open(place: str | os.PathLike[str] | BinaryIO, after: Written | None) -> tuple[BinaryIO, bool, bool]:
     """The stream, whether it is a regular file that can be cut back, and whether it is ours to close."""
     if not isinstance(place, str | os.PathLike):
         return place, False, False
@@ -143,12 +179,16 @@ def _open(place: str | os.PathLike[str] | BinaryIO, position: int | None) -> tup
     if path.exists() and not path.is_file():
         # A named pipe or a device.
         return path.open("wb"), False, True
-    if not position:
-        return path.open("wb"), True, True
-    size = path.stat().st_size if path.exists() else 0
-    if size < position:
-        raise ValueError(f"{path}: has {size} bytes, but {position} were written before: it is not the same file")
-    file = path.open("r+b")
+    if after is None:
+        return path.open("w+b"), True, True
+    position, tail = after
+    try:
+        file = path.open("r+b")
+    except FileNotFoundError:
+        raise ValueError(f"{path}: is gone, so it cannot be continued: put it back, or begin anew") from None
+    if os.pread(file.fileno(), len(tail), position - len(tail)) != tail:
+        file.close()
+        raise ValueError(f"{path}: is not the file that was written before, so it is not continued")
     file.truncate(position)
     file.seek(position)
     return file, True, True
@@ -172,4 +212,6 @@ def _step_times(outlook: Outlook) -> list[Any]:
 
 def _time_text(time: Any, zone: str = "") -> Any:
     """ISO 8601 for dates; numbers stay numbers."""
-    return time.isoformat() + zone if isinstance(time, datetime) else time
+    if isinstance(time, datetime):
+        return time.isoformat() + zone
+    return int(time) if isinstance(time, float) and time.is_integer() else time

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from momostream.bounded import TargetMap
 from momostream.calendars import AWARE, NUMBER, as_time
 from momostream.forecast import Forecast
 from momostream.prediction import Prediction
@@ -19,8 +20,6 @@ from momostream.vocabulary import Vocabulary, as_number
 
 if TYPE_CHECKING:
     import pandas as pd
-
-    from momostream.bounded import TargetMap
 
 __all__ = ["SCORES", "Outlook", "Track"]
 
@@ -90,6 +89,9 @@ class _Block(NamedTuple):
     time: float
 
 
+_NO_TIES = np.empty((0, 0))
+
+
 class _Joint(NamedTuple):
     """A law of single values."""
 
@@ -117,7 +119,7 @@ class Track:
     Attributes
     ----------
     n_rows, n_scored : int
-        Rows observed, predictions scored.
+        Rows observed, predictions whose time is over.
 
     Notes
     -----
@@ -170,7 +172,7 @@ class Track:
             first = as_time("time", outlook.times[0])
             interval = None if first is None else first[0] - self._time
         Y = np.full(outlook.mean.shape, np.nan)
-        self._waiting.append(_Waiting(outlook, Y, self._last.copy(), self.n_rows, self._time, interval))
+        self._waiting.append(_Waiting(_slim(outlook), Y, self._last.copy(), self.n_rows, self._time, interval))
 
     def observe(self, row: int, y: Mapping[Any, Any], time: Any = None) -> bool:
         """Take note of a row: its number, its values, and its time if the rows of the feed have times.
@@ -183,7 +185,7 @@ class Track:
         self.n_rows += 1
         for waiting in self._waiting:
             self._enter(waiting, values)
-        while self._waiting and self._step(self._waiting[0]) >= len(self._waiting[0].Y):
+        while self._waiting and self._is_over(self._waiting[0]):
             self._score(self._waiting.popleft())
         self._last = np.where(np.isnan(values), self._last, values)
         self._open = self._open._replace(row=row, time=np.nan if self._time is None else self._time)
@@ -201,6 +203,11 @@ class Track:
         if waiting.interval is None or waiting.time is None or self._time is None:
             return self.n_rows - waiting.row
         return round((self._time - waiting.time) / waiting.interval)
+
+    def _is_over(self, waiting: _Waiting) -> bool:
+        n_steps = len(waiting.Y)
+        # By rows as well: where a feed changes to much shorter steps, the time of a long one may never come.
+        return self._step(waiting) >= n_steps or self.n_rows - waiting.row >= 2 * n_steps
 
     def _enter(self, waiting: _Waiting, values: Array) -> None:
         step = self._step(waiting)
@@ -291,11 +298,6 @@ class Track:
         return frame.set_axis(pd.Index([row for row, _ in self._shares], name="row", dtype=np.int64)).fillna(0.0)
 
     @property
-    def recent(self) -> pd.Series[float]:
-        """Scores of the newest block, the mean over the targets; NaN before there is one."""
-        return self.by_block.iloc[-1:].mean().groupby(level=0).mean().reindex(SCORES)
-
-    @property
     def _all_blocks(self) -> list[_Block]:
         return [*self._blocks, self._open] if self._open.counts.any() else self._blocks
 
@@ -325,7 +327,7 @@ class Track:
 
     @classmethod
     def from_state(cls, state: Mapping[str, Any], bounds: TargetMap | None = None) -> Track:
-        """The track with this state; ``bounds`` are those of the series of forecasts that wait."""
+        """The track with this state; ``bounds`` are those of the model whose forecasts wait."""
         track = cls(Vocabulary.from_state(state["targets"]).keys, state["n_steps"], state["level"])
         track.n_rows, track.n_scored = state["n_rows"], state["n_scored"]
         track._sums, track._counts, track._pit = (state[name].copy() for name in ("sums", "counts", "pit"))
@@ -368,9 +370,22 @@ def _waiting_state(waiting: _Waiting) -> dict[str, Any]:
     }  # fmt: skip
 
 
+def _slim(outlook: Outlook) -> Outlook:
+    """The same without what ties steps to each other, which is large and not scored."""
+    law = outlook.law
+    if not isinstance(law, Forecast):
+        return outlook
+    return outlook._replace(law=Forecast(_Joint(law.law, _NO_TIES, _NO_TIES), law.series, targets=law.targets))
+
+
 def _waiting_from_state(state: Mapping[str, Any], bounds: TargetMap | None) -> _Waiting:
-    law, series = state["law"], Vocabulary.from_state(state["series"]).keys
-    forecast = Forecast(_Joint(law, np.eye(law.shape[2]), np.eye(law.shape[3])), series, targets=bounds)
+    series = Vocabulary.from_state(state["series"]).keys
+    targets = None
+    if bounds is not None:
+        # Other series may have come since.
+        known = dict(zip(bounds.names, bounds.targets, strict=True))
+        targets = TargetMap([known[name] for name in series], series)
+    forecast = Forecast(_Joint(state["law"], _NO_TIES, _NO_TIES), series, targets=targets)
     outlook = Outlook(state["mean"], state["lower"], state["upper"], None, forecast)
     parts = (state[name] for name in ("last", "row", "time", "interval"))
     return _Waiting(outlook, state["Y"].copy(), *parts)

@@ -142,6 +142,39 @@ def test_bad_rows_are_skipped_and_told(turbine):
     assert "78 rows learnt" in told and "2 bad rows skipped" in told
 
 
+def test_times_that_are_not_read_are_told(turbine):
+    text = Path("turbine.csv").read_text()
+    Path("dayfirst.csv").write_text(re.sub(r"2024-03-(\d\d) ", r"\1.03.2024 ", text).replace("time,", "Zeit,"))
+    rows = rows_of(call("run", "dayfirst.csv", *FORECAST, "--time-format", "%d.%m.%Y %H:%M")[0])
+    assert rows[-1]["time"] == "2024-03-01T13:40:00"
+    Path("dayfirst.csv").write_text(re.sub(r"2024-03-(\d\d) ", r"\1.03.2024 ", text))
+    told = call("run", "dayfirst.csv", *FORECAST)[1]
+    assert "dayfirst.csv: column 'time' is not read as times, rows are counted: see --time-format" in told
+
+
+def test_files_with_nothing_to_read(turbine):
+    Path("header.csv").write_text("time,wind,power\n")
+    assert call("run", "header.csv", "-n", "2", code=1)[1] == "momostream: header.csv: has no rows\n"
+    Path("german.csv").write_text("Zeit;Wind\n1;9,123\n".replace("1;", "x;"))
+    assert "has '9,123' a decimal comma?" in call("run", "german.csv", "-n", "2", code=1)[1]
+
+
+def test_nested_objects_have_columns_of_their_own(turbine):
+    lines = [json.dumps({"time": 60 * t, "ok": True, "sensor": {"wind": 8 + t % 5}}) for t in range(30)]
+    Path("nested.jsonl").write_text("\n".join(lines) + "\n")
+    rows = rows_of(call("run", "nested.jsonl", "-n", "1", *QUICK)[0])
+    assert "sensor.wind" in rows[0] and "ok" not in rows[0] and rows[-1]["time"] == "1800"
+
+
+def test_a_full_disk_is_named(turbine, monkeypatch):
+    def full(number):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("momostream.container.os.fsync", full)
+    told = call("run", "turbine.csv", *FORECAST, "--save", "model.momo", code=1)[1]
+    assert "model.momo: No space left on device" in told and not Path("model.momo").exists()
+
+
 def test_decimal_commas(turbine):
     text = Path("turbine.csv").read_text().replace(",", ";").replace(".", ",")
     Path("comma.csv").write_text(text)
@@ -161,7 +194,18 @@ def test_decimal_commas(turbine):
         (["run", "turbine.csv", "-t", "power", "--time", "at"], "turbine.csv: column 'at': does not exist; there are"),
         (["run", "turbine.csv", "-t", "power", "--level", "2"], "level=2.0 is not accepted"),
         (["run", "turbine.csv", "-t", "power", "--resume"], "--resume needs --save"),
-        (["run", "turbine.csv", "-t", "power", "-o", "no/out.csv"], "no/out.csv: No such file or directory"),
+        (["run", "turbine.csv", "-t", "power", "-o", "no/out.csv"], "no/out.csv: there is no such folder"),
+        (["run", "turbine.csv", "-t", "power", "--save", "no/m.momo"], "no/m.momo: there is no such folder"),
+        (["run", "turbine.csv", "-t", "power", "--save", "/dev/null"], "/dev/null: is not a file, as --save must be"),
+        (["run", "turbine.csv", "-t", "power", "-o", "/dev/full"], "/dev/full: No space left on device"),
+        (["run", "turbine.csv", "-t", "power", "--overwrite"], "--overwrite needs --save"),
+        (
+            ["run", "turbine.csv", "-n", "2", "--time-format", "%d/%m/%Y"],
+            "no column holds times of the form '%d/%m/%Y'",
+        ),
+        (["run", "turbine.csv", "-n", "2", "--set", "horizon=3"], "horizon is part of the plan"),
+        (["run", "turbine.csv", "-n", "2", "--set", "conformal=maybe"], "conformal='maybe' is not accepted"),
+        (["run", "turbine.csv", "-n", "2", "--set", "bounds={'nope': (0, 1)}"], "for 'nope', which is no target"),
         (["run", "turbine.csv", "-t", "power", "--set", "max_point=5"], "did you mean max_points?"),
         (["run", "turbine.csv", "-t", "power", "--set", "max_points"], "write it as NAME=VALUE"),
         (["run", "turbine.csv", "-t", "power", "--set", "weights=none"], "weights='none' is not accepted"),
@@ -176,12 +220,108 @@ def test_errors_are_one_line(turbine, arguments, message):
     assert message in told and told.startswith("momostream: ") and told.count("\n") == 1
 
 
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["-o", "turbine.csv"], "turbine.csv: is named as FEED and as --output"),
+        (["-o", "out.csv", "--save", "out.csv"], "out.csv: is named as --output and as --save"),
+        (["-o", "out.csv", "--save", "./turbine.csv"], "turbine.csv: is named as FEED and as --save"),
+    ],
+)
+def test_nothing_is_written_over_what_is_read(turbine, options, message):
+    before = Path("turbine.csv").read_bytes()
+    _, told = call("run", "turbine.csv", *FORECAST, *options, code=1)
+    assert message in told and Path("turbine.csv").read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["-o", "other.csv"], "other.csv: is not the file that was written before"),
+        (["-o", "out.csv", "--format", "jsonl"], "cannot go on: the format was 'csv', now it is 'jsonl'"),
+        (["-o", "out.csv", "--seed", "5"], "cannot go on: seed was 0, now it is 5"),
+        (["-o", "out.csv", "--set", "lags=3"], "cannot go on: lags was None, now it is 3"),
+        (["-o", "out.csv", "--set", "lag=3"], "did you mean lags?"),
+    ],
+)
+def test_a_run_goes_on_only_as_it_was(turbine, options, message):
+    command = ["run", "turbine.csv", *FORECAST, "--save", "model.momo"]
+    call(*command, "-o", "out.csv", "--limit", "30")
+    Path("other.csv").write_text("precious\n" * 2000)
+    before = {name: Path(name).read_bytes() for name in ("other.csv", "out.csv", "model.momo")}
+    assert message in call(*command, *options, "--resume", code=1)[1]
+    assert all(Path(name).read_bytes() == content for name, content in before.items())
+
+
+def test_another_feed_does_not_cost_the_output(turbine):
+    command = ["run", "turbine.csv", *FORECAST, "-o", "out.csv", "--save", "model.momo"]
+    call(*command, "--limit", "30")
+    before = Path("out.csv").read_bytes()
+    Path("turbine.csv").write_text(feed_text(80, seed=3))
+    told = call(*command, "--resume", code=1)[1]
+    assert told.startswith("momostream: turbine.csv: ") and Path("out.csv").read_bytes() == before
+
+
+def test_overwriting_leaves_nothing_to_resume_from(turbine, monkeypatch):
+    command = ["run", "turbine.csv", *FORECAST, "-o", "out.csv", "--save", "model.momo"]
+    call(*command)
+    monkeypatch.setattr("momostream.running.Run.run", lambda *args: (_ for _ in ()).throw(OSError("killed")))
+    call(*command, "--overwrite", code=1)
+    assert not Path("model.momo").exists()
+
+
+def test_a_line_in_the_making(turbine):
+    lines = [line.removesuffix(",on") for line in feed_text(80).replace(",state", "").splitlines()]
+    Path("turbine.csv").write_text("\n".join(lines)[:-2])
+    _, told = call("run", "turbine.csv", "-t", "power", "-i", "wind", "-o", "out.csv", "--save", "model.momo")
+    assert "the last line has no newline yet: row 80 is not in model.momo, and is read again" in told
+
+
+def test_fit_keeps_what_exists_and_says_when_there_is_nothing(turbine):
+    call("fit", "turbine.csv", *FORECAST, "--save", "model.momo")
+    before = Path("model.momo").read_bytes()
+    assert (
+        "model.momo: exists: add --overwrite"
+        in call("fit", "turbine.csv", *FORECAST, "--save", "model.momo", code=1)[1]
+    )
+    assert Path("model.momo").read_bytes() == before
+    Path("empty.csv").write_text("time,wind,power\n")
+    told = call("fit", "empty.csv", *FORECAST, "--save", "empty.momo", code=1)[1]
+    assert (
+        told == "momostream: empty.csv: has no rows, so there is nothing to save\n" and not Path("empty.momo").exists()
+    )
+
+
+def test_a_target_that_never_came(turbine):
+    lines = [line.rsplit(",", 2)[0] + ",," for line in feed_text(40).splitlines()[1:]]
+    Path("gone.csv").write_text("time,wind,pitch,power,state\n" + "\n".join(lines) + "\n")
+    command = ["run", "gone.csv", "-t", "power", "--horizon", "2", "-o", "out.csv", "--save", "m.momo"]
+    call(*command, "--report", "report.html")
+    assert "has learnt no value of a target yet" in call("forecast", "m.momo", code=1)[1]
+    assert "no values yet" in call("inspect", "m.momo")[0]
+
+
+@pytest.mark.parametrize("setting", ["bounds=5", "transforms=3", "bounds={'wind': ('a', 1)}", "experts=7"])
+def test_settings_that_make_no_sense(turbine, setting):
+    told = call("run", "turbine.csv", "-t", "wind", "--horizon", "2", "--set", setting, code=1)[1]
+    assert told.startswith("momostream: ") and told.count("\n") == 1
+
+
+def test_rows_that_a_regressor_refuses_are_bad_rows(turbine):
+    call("fit", "turbine.csv", "-t", "power", "-i", "wind", "--save", "model.momo")
+    Path("today.csv").write_text("time,wind\n2024-03-02 00:00,7\n2024-03-02 00:10,1e200\n2024-03-02 00:20,8\n")
+    assert "today.csv: row 2: " in call("forecast", "model.momo", "today.csv", code=1)[1]
+    assert len(rows_of(call("forecast", "model.momo", "today.csv", "--bad-rows", "skip")[0])) == 2
+    assert "--horizon and --plot" in call("forecast", "model.momo", "today.csv", "-n", "3", code=1)[1]
+
+
 def test_another_plan_does_not_go_on(turbine):
     call("run", "turbine.csv", *FORECAST, "-o", "out.csv", "--save", "model.momo")
     before = Path("out.csv").read_bytes()
     other = ["-t", "power", "-t", "wind", "--horizon", "4"]
     _, told = call("run", "turbine.csv", *other, "-o", "out.csv", "--save", "model.momo", "--resume", code=1)
-    assert told == "momostream: cannot go on: horizon was 3, now it is 4\n" and Path("out.csv").read_bytes() == before
+    assert told == "momostream: cannot go on: horizon was 3, now it is 4\n"
+    assert Path("out.csv").read_bytes() == before
 
 
 # ---------------------------------------------------------------------- fit, forecast, inspect

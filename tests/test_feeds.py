@@ -118,7 +118,7 @@ def test_columns_are_not_looked_for_beyond_the_first_rows():
 
 
 def test_no_column_of_numbers():
-    assert error_of("a,b\nx,y\n") == "feed: no column holds numbers in the first 1 rows"
+    assert error_of("a,b\nx,y\n") == "feed: no column holds numbers in the first row"
 
 
 @pytest.mark.parametrize("text", ["", " ", "NA", "na", "NaN", "nan", "-nan", "null", "NULL", "None", "N/A", "n/a", "-"])
@@ -238,8 +238,12 @@ def test_columns_that_do_not_exist(data):
 def test_json_lines():
     data = '{"t": 1, "a": 2, "b": true, "c": "on", "d": {"e": 1}}\n\n{"b": false, "a": null}\n{"a": NaN, "new": 1}'
     with Feed(io.BytesIO(data.encode()), time=None) as feed:
-        assert (feed.columns, feed.readings) == (("t", "a", "b", "c", "d"), ("t", "a", "b"))
-        assert [row.values for row in feed] == [{"t": 1.0, "a": 2.0, "b": 1.0}, {"b": 0.0}, {}]
+        assert (feed.columns, feed.readings) == (("t", "a", "b", "c", "d.e"), ("t", "a", "d.e"))
+        assert [row.values for row in feed] == [{"t": 1.0, "a": 2.0, "d.e": 1.0}, {}, {}]
+
+
+def test_yes_and_no_are_read_where_they_are_asked_for():
+    assert values('{"b": true}\n{"b": false}\n', ["b"]) == [{"b": 1.0}, {"b": 0.0}]
 
 
 def test_json_columns_may_come_late():

@@ -76,8 +76,9 @@ def go_on(path, out, save, **options):
     model, data = persistence.load_run(save)
     checkpoint = Checkpoint.from_plain(data)
     plan = checkpoint.plan
-    sink = sink_of(out, plan.targets, plan.horizon is not None, position=checkpoint.written)
-    return Run(feed_of(path, plan.columns, plan.time), model, plan, sink, save=save, checkpoint=checkpoint, **options)
+    sink = sink_of(out, plan.targets, plan.horizon is not None, after=checkpoint.written)
+    feed = feed_of(path, plan.columns, plan.time, bad_rows=options.pop("bad_rows", "stop"))
+    return Run(feed, model, plan, sink, save=save, checkpoint=checkpoint, **options)
 
 
 def test_a_regression_is_predict_then_learn(feed_path, tmp_path):
@@ -219,9 +220,109 @@ def test_stopping_between_rows_and_while_waiting(feed_path, tmp_path):
         run.stop()
 
 
+def test_a_series_that_came_late_and_has_bounds(tmp_path):
+    """Forecasts that wait in the checkpoint know fewer series than the model."""
+    text = list(lines())
+    text[1:51] = [line.rsplit(",", 1)[0] + "," for line in text[1:51]]
+    path = tmp_path / "late.csv"
+    path.write_text("\n".join(text) + "\n")
+    outputs = []
+    for name, cuts in (("whole", []), ("parts", [52])):
+        out, save = tmp_path / f"{name}.csv", tmp_path / f"{name}.momo"
+        feed, sink = feed_of(path, FORECAST.columns, "time"), sink_of(out, FORECAST.targets, True)
+        run = Run(feed, make_model(FORECAST, QUICK | {"bounds": {"wind": (-5.0, 40.0)}}), FORECAST, sink, save=save)
+        for cut in cuts:
+            run.run(limit=cut)
+            run = go_on(path, out, save)
+        run.run()
+        outputs.append((out.read_bytes(), run.track.summary))
+    assert outputs[0][0] == outputs[1][0] and outputs[0][1].equals(outputs[1][1])
+
+
+def test_an_error_after_learning_is_not_a_bad_row(feed_path, tmp_path, monkeypatch):
+    run = start(feed_path, FORECAST, tmp_path / "out.csv", bad_rows="skip")
+    monkeypatch.setattr(run.sink, "write", lambda *args: (_ for _ in ()).throw(ValueError("broken")))
+    with pytest.raises(ValueError, match="broken"):
+        run.run()
+    assert run.feed.n_bad == 0
+
+
+def test_a_last_line_without_newline_is_read_again(feed_path, tmp_path):
+    whole = start(feed_path, FORECAST, tmp_path / "whole.csv")
+    whole.run()
+    text = feed_path.read_text()
+    feed_path.write_text(text[:-3])  # inside the last number
+    out, save = tmp_path / "out.csv", tmp_path / "model.momo"
+    run = start(feed_path, FORECAST, out, save=save)
+    run.run()
+    assert run.cut_off.number == N_ROWS and run.n_rows == N_ROWS
+    assert written(out)[-1]["row"] == str(N_ROWS)
+    feed_path.write_text(text)
+    go_on(feed_path, out, save).run()
+    assert out.read_bytes() == (tmp_path / "whole.csv").read_bytes()
+
+
+def test_another_feed_is_not_continued(feed_path, tmp_path):
+    out, save = tmp_path / "out.csv", tmp_path / "model.momo"
+    start(feed_path, FORECAST, out, save=save).run(limit=60)
+    feed_path.write_text("\n".join(lines(seed=1)) + "\n")
+    with pytest.raises(ValueError, match=r"not the feed that was read before|does not end at byte"):
+        go_on(feed_path, out, save)
+
+
+def test_what_came_through_a_pipe_is_not_looked_for_in_a_file(feed_path, tmp_path):
+    class Pipe(io.BytesIO):
+        def seekable(self):
+            return False
+
+    save = tmp_path / "model.momo"
+    start(Pipe(feed_path.read_bytes()), FORECAST, io.BytesIO(), save=save).run(limit=50)
+    with pytest.raises(ValueError, match="read a pipe"):
+        go_on(feed_path, tmp_path / "out.csv", save)
+
+
+def test_bad_rows_are_counted_once(feed_path, tmp_path):
+    text = feed_path.read_text().splitlines()
+    for i in (20, 51, 52, 100):
+        text[i] = text[i].replace(",", ",x", 1)
+    feed_path.write_text("\n".join(text) + "\n")
+    out, save = tmp_path / "out.csv", tmp_path / "model.momo"
+    start(feed_path, FORECAST, out, save=save, bad_rows="skip").run(limit=49)
+    for _ in range(2):
+        run = go_on(feed_path, out, save, bad_rows="skip")
+        run.run(limit=30)
+    assert run.feed.n_bad == 4 and run.n_rows == 109
+    assert persistence.load_run(save)[1]["n_bad"] == 4
+
+
+def test_a_bad_row_does_not_cost_the_rows_before_it(feed_path, tmp_path):
+    text = feed_path.read_text().splitlines()
+    text[61] = "x" + text[61]
+    feed_path.write_text("\n".join(text) + "\n")
+    save = tmp_path / "model.momo"
+    with pytest.raises(FeedError, match="row 61"):
+        start(feed_path, FORECAST, tmp_path / "out.csv", save=save).run()
+    assert persistence.load_run(save)[1]["n_rows"] == 60
+
+
+def test_checkpoints_by_time_and_files_that_others_look_at(feed_path, tmp_path, monkeypatch):
+    from momostream import running
+
+    monkeypatch.setattr(running, "FLUSH_SECONDS", 0.0)
+    seen, out, save = [], tmp_path / "out.csv", tmp_path / "model.momo"
+    start(feed_path, FORECAST, out, save=save, commit_seconds=0.0).run(10, lambda run: seen.append(save.exists()))
+    assert seen[0] is False and all(seen[1:])
+    sizes = []
+    start(feed_path, FORECAST, tmp_path / "b.csv").run(
+        10, lambda run: sizes.append((tmp_path / "b.csv").stat().st_size)
+    )
+    assert sizes[1] < sizes[-1]
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
+        ({"targets": ("power", "power"), "horizon": 2}, "'power' is named twice as target"),
         ({"targets": ()}, "no target"),
         ({"targets": ("power",)}, "no input"),
         ({"targets": ("power",), "inputs": ("power",)}, "'power' is named as target and as input"),

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from momostream import MOMoGPForecaster
-from momostream.sinks import Sink
+from momostream.sinks import Sink, Written
 from momostream.tracking import Outlook
 
 
@@ -93,23 +93,47 @@ def test_a_file_is_cut_back(tmp_path):
     path = tmp_path / "out.csv"
     with Sink(path, ["power"], stepwise=False) as sink:
         sink.write(1, None, outlook(1.0))
-        position = sink.commit()
+        after = sink.commit()
         sink.write(2, None, outlook(2.0))
-    with Sink(path, ["power"], stepwise=False, position=position) as sink:
+    with Sink(path, ["power"], stepwise=False, after=after) as sink:
         sink.write(2, None, outlook(7.0))
-        assert sink.commit() == path.stat().st_size
+        assert sink.commit().position == path.stat().st_size
     lines = path.read_text().splitlines()
     assert [line.split(",")[0] for line in lines] == ["row", "1", "2"] and lines[2].startswith("2,,7")
 
 
-@pytest.mark.parametrize("content", [None, b"row\n"], ids=["absent", "too short"])
+@pytest.mark.parametrize("content", [None, b"row\n", b"x" * 1000], ids=["gone", "too short", "another"])
 def test_another_file_is_not_continued(tmp_path, content):
     path = tmp_path / "out.csv"
     if content is not None:
         path.write_bytes(content)
-    with pytest.raises(ValueError, match="not the same file"):
-        Sink(path, ["power"], stepwise=False, position=100)
-    assert content is None or path.read_bytes() == content
+    with pytest.raises(ValueError, match=r"out.csv: is (gone|not the file)"):
+        Sink(path, ["power"], stepwise=False, after=Written(100, b"7,,1\n"))
+    assert path.read_bytes() == content if content is not None else not path.exists()
+
+
+@pytest.mark.parametrize(
+    ("format", "targets"),
+    [("csv", ["power", "power lower"]), ("csv", ["row"]), ("jsonl", ["row"]), ("jsonl", ["steps"])],
+)
+def test_names_that_would_hide_each_other(format, targets):
+    with pytest.raises(ValueError, match=f"cannot be written as {format}"):
+        Sink(io.BytesIO(), targets, stepwise=True, format=format)
+
+
+@pytest.mark.parametrize("format", ["csv", "jsonl"])
+def test_infinite_bounds_are_unknown(format):
+    stream = io.BytesIO()
+    mean = np.zeros((1, 1))
+    Sink(stream, ["power"], stepwise=False, format=format).write(
+        1, None, Outlook(mean, mean - np.inf, mean, None, None)
+    )
+    last = stream.getvalue().decode().splitlines()[-1]
+    assert last == (
+        "1,,0,,0"
+        if format == "csv"
+        else '{"row": 1, "time": null, "power": {"mean": 0.0, "lower": null, "upper": 0.0}}'
+    )
 
 
 def test_a_pipe_gets_each_row_at_once():

@@ -68,6 +68,13 @@ COLOURS = {
     "statsforecast": "#2ca02c",
     "no library": "#7f7f7f",
 }
+# Places of labels that would lie on others.
+LABELS = {
+    "adaptive_tree": ((0, -16), "center"),
+    "adaptive_forest": ((0, -16), "center"),
+    "window_gp_100": ((0, 9), "center"),
+    "seasonal_last": ((7, -14), "left"),
+}
 
 
 def library(model: str) -> str:
@@ -308,7 +315,9 @@ def draw(results: list[Result], path: Path) -> None:
             colour, centre = COLOURS[library(model)], (mean_ratio(times), mean_ratio(ratios))
             ax.scatter(times, ratios, s=14, color=colour, alpha=0.35, linewidths=0)
             ax.scatter(*centre, s=90, color=colour, edgecolors="white", zorder=3)
-            ax.annotate(NAMES[model], centre, (7, 7), textcoords="offset points", fontsize=9, color=colour, zorder=4)
+            place, side = LABELS.get(model, ((7, 7), "left"))
+            style = {"textcoords": "offset points", "ha": side, "fontsize": 9, "color": colour, "zorder": 4}
+            ax.annotate(NAMES[model], centre, place, **style)
         ax.set(xscale="log", yscale="log", title=f"{TITLES[job]}, {len(feeds_of(grid))} feeds")
         ax.set(xlabel="CPU microseconds per row, all fits counted", ylabel="RMSE / momostream's")
         low, high = ax.get_ylim()

@@ -58,6 +58,9 @@ NAMES = {
     "auto_ets": "AutoETS",
     "auto_theta": "AutoTheta",
 }
+BY_FEED = (
+    "Feed by feed, RMSE (columns in deviations) and CPU time per row, of each library the model with the least error:"
+)
 # Models that say by themselves how sure they are.
 WITH_LAW = {OURS, "bayesian_linear", "window_gp_100", "window_gp_300", *PEERS}
 TITLES = {"stream": "Regression on a stream", "forecast": "Forecasts"}
@@ -131,7 +134,7 @@ def report(results: list[Result]) -> str:
     if peer:
         where += f" statsforecast {' and '.join(sorted(peer))} in an environment of its own."
     parts = ["# momostream beside what people would use instead", where]
-    parts += [marked(summary(grids)), note(results)]
+    parts += [marked(f"{summary(grids)}\n\n{BY_FEED}\n\n{by_library(grids)}"), note(results)]
     for job, grid in grids.items():
         parts += [f"## {TITLES[job]}", about(job, grid), *tables(job, grid)]
     return "\n\n".join(parts)
@@ -145,6 +148,26 @@ def summary(grids: dict[str, Grid]) -> str:
         for model in models_of(grid, job):
             lines.append([job, *summary_line(grid, model)])
     return table(header, lines)
+
+
+def by_library(grids: dict[str, Grid]) -> str:
+    """One line for each feed: momostream, and of each library the model with the smallest error there."""
+    names = list(COLOURS)
+    lines = []
+    for job, grid in grids.items():
+        for feed in feeds_of(grid):
+            runs = [run for (found, _), run in grid.items() if found == feed]
+            best = [
+                min((run for run in runs if library(run["model"]) == name), key=error, default=None) for name in names
+            ]
+            least = min(error(run) for run in best if run is not None)
+            lines.append([job, feed, *(feed_cell(run, least) for run in best)])
+    return table(["job", "feed", *names], lines)
+
+
+def feed_cell(run: Result | None, least: float) -> str:
+    """RMSE and CPU microseconds per row; empty if a library has no model for the job."""
+    return "" if run is None else f"{bold(f'{error(run):.3f}', error(run) == least)}, {microseconds(run):,.0f} us"
 
 
 def summary_line(grid: Grid, model: str) -> list[str]:

@@ -446,3 +446,28 @@ def test_needs_neither_numba_nor_scipy():
     code += "print('numba' in sys.modules, 'scipy' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
     assert done.stdout.split() == ["False", "False"], done.stderr
+
+
+# ---------------------------------------------------------------------- in parts
+
+
+@pytest.mark.parametrize("compress", [False, True])
+def test_parts_are_those_of_a_file(compress):
+    tree = {"rows": np.arange(1000.0), "none": np.empty((0, 3)), "name": b"T01", "answer": (42, math.nan)}
+    header, arrays = container.take_apart("note", tree, compress=compress)
+    payload = b"".join(arrays)
+    assert container.dumps("note", tree, compress=compress)[28:-32] == header + payload
+    assert len(arrays) == 3
+    kind, again = container.assemble(header, payload, "note")
+    assert kind == "note"
+    assert container.dumps("note", again) == container.dumps("note", tree)
+
+
+def test_parts_that_do_not_fit_are_refused():
+    header, arrays = container.take_apart("note", {"rows": np.arange(4.0)})
+    payload = b"".join(arrays)
+    with pytest.raises(FileFormatError, match="expected a model"):
+        container.assemble(header, payload, "model")
+    for bad_header, bad_payload in [(header, payload[:-1]), (header[:-1], payload), (b"", payload), (b"[]", payload)]:
+        with pytest.raises(FileFormatError, match="makes no sense"):
+            container.assemble(bad_header, bad_payload)

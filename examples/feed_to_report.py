@@ -42,7 +42,7 @@ def run_once(feed_path: Path, forecasts: Path, saved: Path, limit: int | None = 
     written = checkpoint.written if checkpoint else None
     with (
         Feed(feed_path, PLAN.columns, PLAN.time, bad_rows="skip", on_bad=print) as feed,
-        Sink(forecasts, PLAN.targets, stepwise=True, position=written) as sink,
+        Sink(forecasts, PLAN.targets, stepwise=True, after=written) as sink,
     ):
         run = Run(feed, model, PLAN, sink, save=saved, checkpoint=checkpoint)
         run.run(limit)

@@ -14,8 +14,8 @@ from momostream.running import Plan, Run, make_model
 __all__ = ["SERIES", "TurbineFeed", "run_demo"]
 
 SERIES = ("flap_1", "edge_1", "tower_acceleration", "power", "rotor_speed", "wind_speed")
-# Rows per second of the turbine: twenty rows are about one turn of its rotor.
-RATE = 4.0
+# Rows per second of the turbine: twenty rows are about one turn of its rotor. It is forecast once a second.
+RATE, EVERY = 4.0, 4
 
 
 class TurbineFeed:
@@ -52,7 +52,7 @@ class TurbineFeed:
 
 
 def run_demo(folder: Path, n_rows: int = 2400, horizon: int = 20, seed: int = 0) -> Path:
-    """Stream a simulated turbine, forecast it row by row, show it, and leave a report in a folder.
+    """Stream a simulated turbine, forecast it once a second, show it, and leave a report in a folder.
 
     The turbine is `momostream.datasets.WindTurbine`, a simulation; it is not the data set of the paper.
 
@@ -63,7 +63,7 @@ def run_demo(folder: Path, n_rows: int = 2400, horizon: int = 20, seed: int = 0)
     """
     folder.mkdir(parents=True, exist_ok=True)
     turbine = WindTurbine(seed=seed, rate=RATE, dropouts=0.01)
-    plan = Plan(SERIES, (), "time", horizon)
+    plan = Plan(SERIES, (), "time", horizon, every=EVERY)
     run = Run(TurbineFeed(turbine), make_model(plan, {"seed": seed}), plan)
     with view_for("simulated turbine", n_rows, dict(WindTurbine.UNITS)) as view:
         run.run(n_rows, view.update)

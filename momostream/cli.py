@@ -719,16 +719,13 @@ def _tell_scores(run: Run) -> None:
 
 def _write_report(path: Path, run: Run, name: str, speed: float) -> None:
     from momostream.report import write_report
-    from momostream.tracking import Outlook
 
-    outlook: Outlook | None = run.outlook
-    law = None if outlook is None or run.plan.horizon is None else outlook.law
     facts = {"Feed": name, "Rows learnt": f"{run.n_rows:,}", "Bad rows": f"{run.feed.n_bad:,}"}
     facts["Rows per second"] = f"{speed:,.0f}"
     settings = {**vars(run.plan), **run.model._get_params()}
     command = shlex.join(["momostream", *sys.argv[1:]])
     write_report(
-        path, run.track, run.model, forecast=law, history=run.history, title=f"Forecasts of {name}", facts=facts,
+        path, run.track, run.model, forecast=run.forecast(), history=run.history, title=f"Forecasts of {name}", facts=facts,
         settings=settings, command=command,
     )  # fmt: skip
 

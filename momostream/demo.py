@@ -69,12 +69,11 @@ def run_demo(folder: Path, n_rows: int = 2400, horizon: int = 20, seed: int = 0)
         run.run(n_rows, view.update)
         view.show(run)
     speed = run.rows_per_second
-    assert run.outlook is not None
     return write_report(
         folder / "report.html",
         run.track,
         run.model,
-        forecast=run.outlook.law,
+        forecast=run.forecast(),
         history=run.history,
         title="A simulated wind turbine, forecast as its rows come in",
         facts={"Rows learnt": f"{run.n_rows:,}", "Rows per second": f"{speed:,.0f}"},

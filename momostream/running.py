@@ -21,6 +21,7 @@ from momostream.tracking import Outlook, Track
 if TYPE_CHECKING:
     import pandas as pd
 
+    from momostream.forecast import Forecast
     from momostream.forecasting import MOMoGPForecaster
 
 __all__ = ["Checkpoint", "Plan", "Run", "Source", "Stopped", "make_model", "shares"]
@@ -411,6 +412,12 @@ class Run:
             persistence.save(self.model, self.save, checkpoint.to_plain())
         self.n_committed, self._committed_at = self.n_rows, time.monotonic()
         self._flushed_at = self._committed_at
+
+    def forecast(self) -> Forecast | None:
+        """The forecast behind the newest row; None without a horizon, or where nothing has been learnt."""
+        if self.plan.horizon is None:
+            return None
+        return self.model.forecast(self.plan.horizon, with_dist=True) or None  # type: ignore[union-attr]
 
     @property
     def history(self) -> pd.DataFrame:

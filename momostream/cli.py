@@ -725,8 +725,8 @@ def _write_report(path: Path, run: Run, name: str, speed: float) -> None:
     settings = {**vars(run.plan), **run.model._get_params()}
     command = shlex.join(["momostream", *sys.argv[1:]])
     write_report(
-        path, run.track, run.model, forecast=run.forecast(), history=run.history, title=f"Forecasts of {name}", facts=facts,
-        settings=settings, command=command,
+        path, run.track, run.model, forecast=run.forecast(), history=run.history, title=f"Forecasts of {name}",
+        facts=facts, settings=settings, command=command,
     )  # fmt: skip
 
 

@@ -433,8 +433,6 @@ class Leaf:
 
     def state(self) -> dict[str, Any]:
         """The truth; and the factor as well if rows have been dropped from it, as its last bits depend on how."""
-        if not self.has_units:
-            self._take_units(*self.data())
         state: dict[str, Any] = {
             "numbers": self.numbers.copy(), "theta": self.theta, "units": self.outputs[:2].copy(),
             "centre": self.inputs[0].copy(), "prior_theta": self.prior_theta, "next_tuning": self.next_tuning,

@@ -20,7 +20,7 @@ from momostream.online import MOMoGPRegressor
 if TYPE_CHECKING:
     from momostream.forecasting import MOMoGPForecaster
 
-__all__ = ["load", "load_run", "save"]
+__all__ = ["from_tree", "load", "load_run", "save", "to_tree"]
 
 REGRESSOR, FORECASTER = "regressor", "forecaster"
 
@@ -53,10 +53,9 @@ def save(
     >>> again.predict_one({"x": 3}) == model.predict_one({"x": 3})
     True
     """
-    kind = REGRESSOR if isinstance(model, MOMoGPRegressor) else FORECASTER
     # Within the lock: what is learnt meanwhile must not be half of the file.
     with model._lock:
-        tree = {"parameters": _plain_parameters(model), "state": model._state()}
+        kind, tree = to_tree(model)
         container.write(path, kind, tree if run is None else tree | {"run": dict(run)})
 
 
@@ -77,15 +76,30 @@ def load_run(path: str | PathLike[str]) -> tuple[Any, dict[str, Any] | None]:
     if kind not in {REGRESSOR, FORECASTER}:
         raise container.FileFormatError(f"{path}: holds a {kind}, expected a {REGRESSOR} or a {FORECASTER}")
     try:
-        parameters = dict(tree["parameters"])
-        for name in ("bounds", "transforms"):
-            if parameters[name] is not None:
-                parameters[name] = {key: item for key, item in parameters[name]}
-        model = _fresh(kind, parameters)
-        model._restore(tree["state"])
+        model = from_tree(kind, tree)
     except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
         raise container.FileFormatError(f"{path}: the contents do not fit this version ({error})") from error
     return model, tree.get("run")
+
+
+def to_tree(model: MOMoGPRegressor | MOMoGPForecaster) -> tuple[str, dict[str, Any]]:
+    """The kind of a model, and all that it is as plain data that `momostream.container` takes.
+
+    Arrays may be the model's own: hold its lock, or let it learn nothing, until they have been used.
+    """
+    kind = REGRESSOR if isinstance(model, MOMoGPRegressor) else FORECASTER
+    return kind, {"parameters": _plain_parameters(model), "state": model._state()}
+
+
+def from_tree(kind: str, tree: Mapping[str, Any]) -> MOMoGPRegressor | MOMoGPForecaster:
+    """The model that `to_tree` took apart."""
+    parameters = dict(tree["parameters"])
+    for name in ("bounds", "transforms"):
+        if parameters[name] is not None:
+            parameters[name] = dict(parameters[name])
+    model = _fresh(kind, parameters)
+    model._restore(tree["state"])
+    return model
 
 
 def _fresh(kind: str, parameters: dict[str, Any]) -> MOMoGPRegressor | MOMoGPForecaster:

@@ -429,7 +429,7 @@ def forecast(
         from momostream import persistence
         from momostream.online import MOMoGPRegressor
         from momostream.outline import has_learnt
-        from momostream.running import Checkpoint, Plan
+        from momostream.running import Checkpoint, Plan, Run
         from momostream.tracking import Outlook
 
     if plot is not None:
@@ -453,7 +453,8 @@ def forecast(
             _feed(feed, plan.inputs, clock, bad_rows, encoding, delimiter, decimal, time_format) as source,
             _sink(output, plan, format, None) as sink,
         ):
-            _predict(loaded, plan, source, sink)
+            loaded.freeze()
+            Run(source, loaded, plan, sink).run()
         return
     targets = tuple(map(str, loaded.series)) if saved is None else saved.plan.targets
     steps = horizon or loaded.horizon
@@ -728,19 +729,3 @@ def _write_report(path: Path, run: Run, name: str, speed: float) -> None:
         path, run.track, run.model, forecast=run.forecast(), history=run.history, title=f"Forecasts of {name}",
         facts=facts, settings=settings, command=command,
     )  # fmt: skip
-
-
-def _predict(model: Any, plan: Plan, feed: Feed, sink: Sink) -> None:
-    from momostream.tracking import Outlook
-
-    for row in feed:
-        x: dict[str, Any] = dict(row.values)
-        if plan.time is not None:
-            x[plan.time] = row.time
-        try:
-            law = model.predict_one(x, with_dist=True)
-        except (TypeError, ValueError) as error:
-            feed.reject(row.number, str(error))
-            continue
-        sink.write(row.number, row.time, Outlook.of(law, plan.targets, plan.level))
-    sink.commit()

@@ -19,7 +19,7 @@ import secrets
 import shutil
 import struct
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
@@ -27,7 +27,17 @@ import numpy.typing as npt
 
 from momostream import __version__
 
-__all__ = ["FORMAT_VERSION", "FileFormatError", "assemble", "dumps", "loads", "read", "take_apart", "write"]
+__all__ = [
+    "FORMAT_VERSION",
+    "FileFormatError",
+    "assemble",
+    "dumps",
+    "loads",
+    "read",
+    "replace_file",
+    "take_apart",
+    "write",
+]
 
 FORMAT_VERSION = 1
 
@@ -100,7 +110,11 @@ def write(path: str | os.PathLike[str], kind: str, tree: object, *, compress: bo
     array([[1., 0.],
            [0., 1.]])
     """
-    chunks = _encode(kind, tree, compress)
+    replace_file(path, _encode(kind, tree, compress))
+
+
+def replace_file(path: str | os.PathLike[str], chunks: Iterable[Chunk]) -> None:
+    """Write bytes to a file, all or nothing, as `write` does."""
     path = os.path.realpath(path)
     folder = os.path.dirname(path)
     temporary = os.path.join(folder, f".momostream-{secrets.token_hex(8)}.tmp")

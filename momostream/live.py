@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import sys
 import time
+from contextlib import AbstractContextManager, nullcontext
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -75,15 +76,18 @@ class _View:
     def __init__(self, title: str, n_rows: int | None = None) -> None:
         self.title, self.total = title, n_rows
         self._began, self._shown = time.monotonic(), 0.0
+        # What draws on the terminal, and puts it in order again.
+        self._screen: AbstractContextManager[Any] = nullcontext()
 
     def __enter__(self) -> Self:
+        self._screen.__enter__()
         self._began = time.monotonic()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Nothing to put back."""
+        self._screen.__exit__(kind, error, trace)
 
     def seconds(self) -> float:
         return time.monotonic() - self._began
@@ -128,16 +132,7 @@ class LiveView(_View):
     def __init__(self, title: str, n_rows: int | None = None, units: dict[str, str] | None = None) -> None:
         super().__init__(title, n_rows)
         self.units = units or {}
-        self._live = Live(console=Console(stderr=True), auto_refresh=False, transient=False)
-
-    def __enter__(self) -> Self:
-        self._live.__enter__()
-        return super().__enter__()
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._live.__exit__(kind, error, trace)
+        self._screen = self._live = Live(console=Console(stderr=True), auto_refresh=False, transient=False)
 
     def show(self, run: Run) -> None:
         """Show the run now."""
@@ -184,17 +179,8 @@ class Bar(_View):
             TaskProgressColumn(),
             TextColumn("{task.fields[words]}"),
         ]
-        self._progress = Progress(*columns, TimeRemainingColumn(), console=Console(stderr=True))
+        self._screen = self._progress = Progress(*columns, TimeRemainingColumn(), console=Console(stderr=True))
         self._task = self._progress.add_task(feed.name, total=n_rows or feed.size, words="")
-
-    def __enter__(self) -> Self:
-        self._progress.__enter__()
-        return super().__enter__()
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._progress.__exit__(kind, error, trace)
 
     def show(self, run: Run) -> None:
         """Show the run now."""

@@ -6,7 +6,6 @@ import base64
 import io
 import os
 import platform
-import secrets
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from html import escape
@@ -17,6 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from momostream import __version__
+from momostream.container import replace_file
 from momostream.forecast import Forecast
 from momostream.outline import has_learnt
 from momostream.prediction import Prediction
@@ -147,7 +147,9 @@ def write_report(
             ],
         ),
     ]
-    return _write(Path(path), PAGE.format(title=escape(title), style=STYLE, body="\n".join(filter(None, body))))
+    page = PAGE.format(title=escape(title), style=STYLE, body="\n".join(filter(None, body)))
+    replace_file(path, [page.encode()])
+    return Path(path)
 
 
 # ---------------------------------------------------------------------------------------------------------------
@@ -405,21 +407,6 @@ def _plain(value: object) -> str:
     if isinstance(value, tuple | list):
         return ", ".join(map(str, value)) or "none"
     return "none" if value is None else str(value)
-
-
-def _write(path: Path, page: str) -> Path:
-    """Write a file by way of another beside it, so that nobody ever reads half a report."""
-    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
-    try:
-        temporary.write_text(page, encoding="utf-8")
-        os.replace(temporary, path)
-    except OSError as error:
-        if error.errno is not None:
-            error.filename = str(path)
-        raise
-    finally:
-        temporary.unlink(missing_ok=True)
-    return path
 
 
 STYLE = """

@@ -173,28 +173,25 @@ def test_blocks_are_merged_and_lose_nothing(monkeypatch):
     assert len(track.relevance) >= 4 and (track.relevance["wind"] == 1.0).all()
 
 
-def test_missing_values_are_not_scored():
-    model, track = MOMoGPRegressor(seed=0), Track(["power", "wind"])
-    for t, y in feed(50):
-        y = {**y, "wind": None if t % 2 else y["wind"]}
-        law = model.predict_one({}, with_dist=True)
-        if law:
+def track_of(rows, targets):
+    """A track of a regressor without inputs."""
+    model, track = MOMoGPRegressor(seed=0), Track(targets)
+    for number, y in enumerate(rows, 1):
+        if law := model.predict_one({}, with_dist=True):
             track.expect(Outlook.of(law, track.targets, 0.9))
-        track.observe(t + 1, y)
+        track.observe(number, y)
         model.learn_one({}, y)
-    assert track.pit.sum().to_dict() == {"power": 49, "wind": 24}
+    return track
+
+
+def test_missing_values_are_not_scored():
+    rows = [{**y, "wind": None if t % 2 else y["wind"]} for t, y in feed(50)]
+    assert track_of(rows, ["power", "wind"]).pit.sum().to_dict() == {"power": 49, "wind": 24}
 
 
 def test_a_target_that_comes_late():
-    model, track = MOMoGPRegressor(seed=0), Track(["power", "late"])
-    for t, y in feed(30):
-        y = {"power": y["power"]} | ({"late": y["wind"]} if t >= 20 else {})
-        law = model.predict_one({}, with_dist=True)
-        if law:
-            track.expect(Outlook.of(law, track.targets, 0.9))
-        track.observe(t + 1, y)
-        model.learn_one({}, y)
-    assert track.pit.sum().to_dict() == {"power": 29, "late": 9}
+    rows = [{"power": y["power"]} | ({"late": y["wind"]} if t >= 20 else {}) for t, y in feed(30)]
+    assert track_of(rows, ["power", "late"]).pit.sum().to_dict() == {"power": 29, "late": 9}
 
 
 def test_an_empty_track_has_frames():

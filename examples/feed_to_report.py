@@ -1,8 +1,8 @@
-"""From a CSV file to forecasts in a file, a saved model and a report: what ``momostream run`` does, from Python.
+"""From a CSV file to forecasts in a file, a store and a report: what ``momostream run`` does, from Python.
 
 The file is written first, by a simulated turbine: every minute a row, some readings missing, some rows lost, and one
 row that is no row at all. A run forecasts half an hour after every fifth row. It stops half way, as if somebody had
-switched the machine off, and goes on from what was saved; the forecasts are those of a run without a stop. Run it with
+switched the machine off, and goes on from its store; the forecasts are those of a run without a stop. Run it with
 ``python examples/feed_to_report.py``; all files go into the folder that is named behind it, by default
 ``momostream-feed_to_report`` in the current directory.
 """
@@ -14,10 +14,12 @@ from pathlib import Path
 
 from momostream.datasets import WindTurbine
 from momostream.feeds import Feed
-from momostream.persistence import load_run
+from momostream.fleet import Fleet
+from momostream.plans import Plan, make_model
 from momostream.report import write_report
-from momostream.running import Checkpoint, Plan, Run, make_model
-from momostream.sinks import Sink
+from momostream.running import ONLY, Channel, Run
+from momostream.sinks import Lines, Sink
+from momostream.store import Store
 
 N_ROWS, STOP = 1300, 700
 PLAN = Plan(targets=("wind_speed", "power", "flap_1"), time="time", horizon=30, every=5)
@@ -32,21 +34,20 @@ def write_feed(path: Path) -> None:
     path.write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
-def run_once(feed_path: Path, forecasts: Path, saved: Path, limit: int | None = None) -> Run:
-    """Begin, or go on from what was saved; until the feed ends or so many rows were taken."""
-    model, checkpoint = make_model(PLAN), None
-    if saved.exists():
-        model, data = load_run(saved)
-        checkpoint = Checkpoint.from_plain(data)
-        print(f"going on behind row {checkpoint.number:,}")
-    written = checkpoint.written if checkpoint else None
+def run_once(feed_path: Path, forecasts: Path, stored: Path, limit: int | None = None) -> Run:
+    """Begin, or go on from where the store stands; until the feed ends or so many rows were taken."""
     with (
-        Feed(feed_path, PLAN.columns, PLAN.time, bad_rows="skip", on_bad=print) as feed,
-        Sink(forecasts, PLAN.targets, stepwise=True, after=written) as sink,
+        Feed(feed_path, PLAN.columns, PLAN.time) as feed,
+        Fleet(make_model(PLAN), store=Store(stored)) as fleet,
     ):
-        run = Run(feed, model, PLAN, sink, save=saved, checkpoint=checkpoint)
-        run.run(limit)
-    print(f"{run.n_rows:,} rows learnt, {run.track.n_scored:,} forecasts scored, bad rows skipped: {feed.n_bad}")
+        run = Run(feed, fleet, PLAN, bad_rows="skip", on_bad=print)
+        if run.place is not None:
+            print(f"going on behind row {run.place.number:,}")
+        run.lines = Lines(PLAN.targets, stepwise=True)
+        with Sink(forecasts, run.lines.header, run.written("outputs")) as sink:
+            run.predictions = Channel("outputs", sink)
+            run.run(limit)
+    print(f"{run.n_rows:,} rows learnt, {run.track.n_scored:,} forecasts scored, bad rows skipped: {run.n_bad}")
     return run
 
 
@@ -56,14 +57,14 @@ def main() -> None:
     parser.add_argument("folder", type=Path, nargs="?", default=Path("momostream-feed_to_report"), help="for all files")
     folder = parser.parse_args().folder
     folder.mkdir(parents=True, exist_ok=True)
-    feed, names = folder / "turbine.csv", ("forecasts.csv", "model.momo")
-    forecasts, saved = (folder / name for name in names)
+    feed, names = folder / "turbine.csv", ("forecasts.csv", "run.db")
+    forecasts, stored = (folder / name for name in names)
     # A folder from an earlier run of this example would be gone on from.
-    saved.unlink(missing_ok=True)
+    stored.unlink(missing_ok=True)
     write_feed(feed)
 
-    run_once(feed, forecasts, saved, limit=STOP)
-    run = run_once(feed, forecasts, saved)
+    run_once(feed, forecasts, stored, limit=STOP)
+    run = run_once(feed, forecasts, stored)
     print(f"\nScores of all forecasts\n{run.track.summary.round(2).to_string()}\n")
 
     once = [folder / f"once-{name}" for name in names]
@@ -74,14 +75,16 @@ def main() -> None:
     lines = forecasts.read_text(encoding="utf-8").splitlines()
     print("\n".join([lines[0], *lines[-PLAN.horizon :: 10]]))
 
+    with Store(stored, read_only=True) as store:
+        model = store.load(ONLY)
     report = write_report(
         folder / "report.html",
         run.track,
-        run.model,
+        model,
         forecast=run.outlook.law,
         history=run.history,
         title="Forecasts of turbine.csv",
-        facts={"Bad rows": run.feed.n_bad},
+        facts={"Bad rows": run.n_bad},
     )
     print(f"\nThe report: {report}")
 

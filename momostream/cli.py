@@ -1,4 +1,4 @@
-"""The command line: ``momostream demo | run | fit | forecast | inspect``.
+"""The command line: ``momostream demo | run | fit | forecast | inspect | read``.
 
 What is heavy is imported inside the commands: ``momostream --help`` must not wait for it.
 """
@@ -14,7 +14,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -22,9 +22,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 if TYPE_CHECKING:
-    from momostream.feeds import Feed
-    from momostream.running import Checkpoint, Plan, Run
-    from momostream.sinks import Sink
+    from momostream.feeds import Feed, Folder
+    from momostream.fleet import Fleet
+    from momostream.plans import Plan
+    from momostream.running import Channel, Run
+    from momostream.store import Store
 
 __all__ = ["app"]
 
@@ -39,6 +41,8 @@ app = typer.Typer(
 )
 
 INTERRUPTED = 130
+# As a place: the store of the run.
+STORE = "store"
 # Targets whose scores are told at the end.
 MOST_SCORES = 12
 # Imports take less, unless kernels have to be compiled.
@@ -59,6 +63,14 @@ class Format(StrEnum):
     jsonl = "jsonl"
 
 
+class Table(StrEnum):
+    """What a store keeps beside models."""
+
+    outputs = "outputs"
+    alarms = "alarms"
+    dead = "dead"
+
+
 class DecimalMark(StrEnum):
     """What stands before the decimals."""
 
@@ -69,9 +81,22 @@ class DecimalMark(StrEnum):
 # ---------------------------------------------------------------------- options that several commands have
 
 FeedArgument = Annotated[
-    str, typer.Argument(metavar="FEED", help="CSV or JSON lines, plain or gzip; - is standard input.")
+    str,
+    typer.Argument(
+        metavar="FEED",
+        help="CSV or JSON lines, plain or gzip: a file, a folder of them, - for standard input. Or a broker: "
+        "mqtt://HOST/TOPIC, kafka://HOST:PORT/TOPIC.",
+    ),
 ]
-ModelArgument = Annotated[Path, typer.Argument(metavar="MODEL", help="File written by --save or by model.save().")]
+FileArgument = Annotated[
+    str, typer.Argument(metavar="FEED", help="CSV or JSON lines, plain or gzip; a folder of them; - is standard input.")
+]
+ModelArgument = Annotated[
+    Path, typer.Argument(metavar="MODEL", help="File written by fit or by model.save(), or a store of run.")
+]
+KeyOf = Annotated[
+    str | None, typer.Option("--key", metavar="KEY", help="Of a store of many models: which one. [default: all]")
+]
 Targets = Annotated[
     list[str] | None,
     typer.Option("--target", "-t", metavar="COLUMN", help="Column to predict; may be given several times."),
@@ -104,12 +129,13 @@ Time = Annotated[
 ]
 Level = Annotated[float, typer.Option(help="Probability that intervals hold.", rich_help_panel="Predictions")]
 Output = Annotated[
-    str,
+    str | None,
     typer.Option(
         "--output",
         "-o",
         metavar="FILE",
-        help="Where predictions go; - is standard output.",
+        help="Where predictions go: a file, - for standard output, mqtt://HOST/TOPIC, kafka://HOST:PORT/TOPIC. "
+        "[default: the store of --store, else standard output]",
         rich_help_panel="Predictions",
     ),
 ]
@@ -158,6 +184,10 @@ Seed = Annotated[
     int | None,
     typer.Option(help="Of everything random: same seed, same rows, same numbers.", rich_help_panel="The model"),
 ]
+
+
+# How to read a feed: bad rows, encoding, delimiter, decimal mark, form of times.
+Reading = tuple[BadRows, str, str | None, DecimalMark, str | None]
 
 
 def tell(message: str) -> None:
@@ -252,7 +282,11 @@ def run(
     input: Inputs = None,
     horizon: Horizon = None,
     time: Time = "auto",
-    output: Output = "-",
+    key: Annotated[
+        str | None,
+        typer.Option(metavar="COLUMN", help="Column that says which machine a row is from: a model for each."),
+    ] = None,
+    output: Output = None,
     format: OutputFormat = None,
     level: Level = 0.9,
     every: Annotated[
@@ -261,23 +295,59 @@ def run(
             min=1, help="Rows from one prediction to the next; all are learnt.", rich_help_panel="Predictions"
         ),
     ] = 1,
-    save: Annotated[
-        Path | None,
+    alarms: Annotated[
+        str | None,
         typer.Option(
-            metavar="FILE", help="Keep the model, and where the run stands.", rich_help_panel="Saving and going on"
+            metavar="PLACE",
+            help="Where values go that leave the interval expected for them: a file, -, a broker, or 'store'.",
+            rich_help_panel="Predictions",
         ),
     ] = None,
-    resume: Annotated[
-        bool,
-        typer.Option("--resume", help="Go on from --save, where it exists.", rich_help_panel="Saving and going on"),
-    ] = False,
-    overwrite: Annotated[
-        bool,
-        typer.Option("--overwrite", help="Begin anew although --save exists.", rich_help_panel="Saving and going on"),
-    ] = False,
+    alarm_level: Annotated[
+        float, typer.Option(help="Probability of that interval.", rich_help_panel="Predictions")
+    ] = 0.999,
+    store: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Keep models, place in the feed and predictions in this file, and go on from there.",
+            rich_help_panel="Going on, and many models",
+        ),
+    ] = None,
     commit_every: Annotated[
-        int, typer.Option(min=1, help="Rows from one save to the next.", rich_help_panel="Saving and going on")
-    ] = 5000,
+        int | None,
+        typer.Option(
+            min=1,
+            help="Rows from one commit to the next. [default: 10 for each key, at least 5000]",
+            rich_help_panel="Going on, and many models",
+        ),
+    ] = None,
+    commit_seconds: Annotated[
+        float,
+        typer.Option(
+            min=0.0, help="Seconds after which a commit is made.", rich_help_panel="Going on, and many models"
+        ),
+    ] = 10.0,
+    memory: Annotated[
+        int,
+        typer.Option(
+            min=0, help="Megabytes of models in memory; others rest.", rich_help_panel="Going on, and many models"
+        ),
+    ] = 1024,
+    share: Annotated[
+        str | None,
+        typer.Option(
+            metavar="K/N",
+            help="Take the K-th of N parts of the keys: one process and one store for each.",
+            rich_help_panel="Going on, and many models",
+        ),
+    ] = None,
+    kin: Annotated[
+        bool,
+        typer.Option(
+            "--kin", help="New models start from what others have learnt.", rich_help_panel="Going on, and many models"
+        ),
+    ] = False,
     report: Annotated[
         Path | None,
         typer.Option(
@@ -288,8 +358,37 @@ def run(
         bool,
         typer.Option("--live", help="Draw forecasts on the terminal while they come.", rich_help_panel="Predictions"),
     ] = False,
+    follow: Annotated[
+        bool,
+        typer.Option(
+            "--follow", "-f", help="Wait for more at the end of the file.", rich_help_panel="Reading the feed"
+        ),
+    ] = False,
+    sequence: Annotated[
+        str | None,
+        typer.Option(
+            metavar="COLUMN",
+            help="Of MQTT: number that grows with every message of a topic, by which repeated ones are dropped.",
+            rich_help_panel="Reading the feed",
+        ),
+    ] = None,
     limit: Limit = None,
-    bad_rows: SkipBad = BadRows.stop,
+    bad_rows: Annotated[
+        BadRows | None,
+        typer.Option(
+            "--bad-rows",
+            help="Stop at a row that cannot be used, or skip it. [default: skip with --key or --store, else stop]",
+            rich_help_panel="Reading the feed",
+        ),
+    ] = None,
+    dead_letters: Annotated[
+        str | None,
+        typer.Option(
+            metavar="PLACE",
+            help="Where rows that cannot be used go, with the reason: a file or a broker. The store has them as well.",
+            rich_help_panel="Reading the feed",
+        ),
+    ] = None,
     encoding: Encoding = "utf-8",
     delimiter: Delimiter = None,
     decimal: Decimal = DecimalMark.point,
@@ -302,55 +401,70 @@ def run(
 
     - `momostream run turbine.csv -t power --horizon 12 -o forecasts.csv`
     - `momostream run turbine.csv.gz -t power -i wind -i pitch --report report.html`
-    - `tail -n +1 -f turbine.csv | momostream run - -t power --horizon 6`
+    - `momostream run farm.csv --key turbine -t power --horizon 6 --store farm.db`
+    - `momostream run mqtt://broker/farm/+/rows --key turbine --sequence n -t power --horizon 6 --store farm.db`
 
     With --horizon, every row is followed by a forecast of the targets for so many rows; without it, the targets of each
     row are predicted from its other columns before they are looked at. Each prediction has a mean and an interval.
 
-    With --save, a run that ended or was killed goes on by the same command and --resume: predictions in a file are
-    cut back to the last save and continue as if nothing had happened. Standard input cannot be read again: there,
-    the rows that come are taken as the next ones.
+    With --store, a run that ended or was killed goes on by the same command: no row is lost or learnt twice, and
+    predictions in a file are cut back to the last commit and continue as if nothing had happened. Standard input cannot
+    be read again: there, the rows that come are taken as the next ones.
     """
     if report is not None:
         _need_plots("--report")
-    if save is None and (resume or overwrite):
-        raise ValueError(f"{'--resume' if resume else '--overwrite'} needs --save")
-    _check_places({"FEED": feed, "--output": output, "--save": save, "--report": report})
-    with _opened(feed, target, input, horizon, time, bad_rows, encoding, delimiter, decimal, time_format) as source:
+        if key is not None:
+            raise ValueError("--report is about one machine: it does not go with --key")
+    if live and key is not None:
+        raise ValueError("--live is about one machine: it does not go with --key")
+    if output is None:
+        output = "-" if store is None else STORE
+    skip = bad_rows or (BadRows.skip if key is not None or store is not None else BadRows.stop)
+    places = {"--output": output, "--alarms": alarms, "--dead-letters": dead_letters}
+    _check_places({"FEED": feed, "--store": store, "--report": report, **places})
+    for option, place in places.items():
+        if store is None and place is not None and (place == STORE or _is_broker(place)):
+            raise ValueError(f"{option} {place} needs --store, which keeps what goes there until it has arrived")
+    if key is not None and key in {*(target or ()), *(input or ())}:
+        raise ValueError(f"column {key!r} is the key: it cannot be a target or an input as well")
+    part = _parsed_share(share, key)
+    columns = _named(target, input, horizon)
+    reading = skip, encoding, delimiter, decimal, time_format
+    with _opened(feed, columns, target, input, time, reading, key, follow, sequence) as source:
         # Only now: what is wrong so far need not wait for it.
         with patience(quiet):
-            from momostream.running import Run, make_model
-        model, checkpoint = _saved_run(save, resume) if save is not None and not overwrite else (None, None)
-        plan = _plan(source, target, input, horizon, level, every)
-        settings = _parsed(set, seed, horizon)
-        if model is None:
-            model = make_model(plan, settings)
-        else:
-            _must_agree(plan, settings, checkpoint, model)
-        # The feed is found before the output is touched.
-        with _named_after(source):
-            work = Run(source, model, plan, save=save, commit_every=commit_every, checkpoint=checkpoint)
-        if checkpoint is not None and not quiet:
-            tell(f"going on behind row {checkpoint.number:,} of {source.name}")
-        if overwrite and save is not None:
-            save.unlink(missing_ok=True)
-        with _sink(output, plan, format, checkpoint) as work.sink:
-            try:
-                speed = _work(work, source, limit, live, quiet, output)
-            except BrokenPipeError:
-                if save is not None:
-                    tell(f"whoever read the output has left; {save} stands where it was saved last")
-                raise
-    if not quiet:
-        _tell_scores(work)
-    if work.cut_off is not None:
-        tell(f"the last line has no newline yet: row {work.cut_off.number:,} is not in {save}, and is read again")
-    if report is not None:
-        _write_report(report, work, source.name, speed)
-        if not quiet:
-            tell(f"report: {report}")
+            from momostream.running import Run
+        plan = _plan(source, target, input, horizon, level, every, key)
+        with _fleet(plan, _parsed(set, seed, horizon), store, memory << 20, kin, part) as fleet:
+            # The feed is found before the output is touched.
+            with _named_after(source):
+                work = Run(
+                    source, fleet, plan, alarm_level=alarm_level, commit_every=commit_every,
+                    commit_seconds=commit_seconds, bad_rows=skip.value, on_bad=None if quiet else _Sparingly(tell),
+                    share=part,
+                )  # fmt: skip
+            if work.place is not None and not quiet:
+                tell(f"going on behind row {work.place.number:,} of {source.name}")
+            with _channels(work, places, format):
+                try:
+                    speed = _work(work, source, limit, live, quiet, output)
+                except BrokenPipeError:
+                    if store is not None:
+                        tell(f"whoever read the output has left; {store} stands where it was committed last")
+                    raise
+            if not quiet:
+                _tell_scores(work)
+            if work.cut_off is not None:
+                tell(
+                    f"the last line has no newline yet: row {work.cut_off.number:,} is not in {store}, "
+                    "and is read again"
+                )
+            if report is not None:
+                _write_report(report, work, source.name, speed)
+                if not quiet:
+                    tell(f"report: {report}")
     if work.is_stopped:
-        kept = f"saved in {save}, go on with --resume" if save is not None and save.exists() else "nothing was kept"
+        kept = "nothing was kept" if store is None else f"kept in {store}, the same command goes on"
         tell(f"stopped behind row {work.last.number if work.last else 0:,}; {kept}")
         raise typer.Exit(INTERRUPTED)
 
@@ -358,7 +472,7 @@ def run(
 @app.command()
 @one_line_errors
 def fit(
-    feed: FeedArgument,
+    feed: FileArgument,
     save: Annotated[Path, typer.Option(metavar="FILE", help="Where the model goes.")],
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the file if it exists.")] = False,
     target: Targets = None,
@@ -383,13 +497,19 @@ def fit(
     _check_places({"FEED": feed, "--save": save})
     if save.exists() and not overwrite:
         raise ValueError(f"{save}: exists: add --overwrite, or name another file for --save")
-    with _opened(feed, target, input, horizon, time, bad_rows, encoding, delimiter, decimal, time_format) as source:
+    columns = _named(target, input, horizon)
+    reading = bad_rows, encoding, delimiter, decimal, time_format
+    with _opened(feed, columns, target, input, time, reading) as source:
         with patience(quiet):
-            from momostream.running import Run, make_model
+            from momostream.running import Run
         plan = _plan(source, target, input, horizon)
-        model = make_model(plan, _parsed(set, seed, horizon))
-        work = Run(source, model, plan, save=save, commit_every=sys.maxsize, learn_only=True)
-        _work(work, source, limit, False, quiet, "")
+        with _fleet(plan, _parsed(set, seed, horizon)) as fleet:
+            work = Run(source, fleet, plan, bad_rows=bad_rows.value, on_bad=tell, learn_only=True)
+            try:
+                _work(work, source, limit, False, quiet, "")
+            finally:
+                if work.n_rows:
+                    work.model.save(save)
     if not work.n_rows:
         raise ValueError(f"{source.name}: has no rows, so there is nothing to save")
     if work.is_stopped or not quiet:
@@ -416,56 +536,65 @@ def forecast(
     delimiter: Delimiter = None,
     decimal: Decimal = DecimalMark.point,
     time_format: TimeFormat = None,
+    key: KeyOf = None,
 ) -> None:
     """Predict with a saved model, without learning.
 
     - `momostream forecast model.momo --horizon 6`
     - `momostream forecast soft-sensor.momo today.csv -o predicted.csv`
+    - `momostream forecast farm.db --key T01`
 
     A model that was made with a horizon forecasts the rows behind the last one it learnt. One without predicts the
     targets of each row of FEED.
     """
     with patience():
-        from momostream import persistence
+        from momostream.fleet import Fleet
         from momostream.online import MOMoGPRegressor
         from momostream.outline import has_learnt
-        from momostream.running import Checkpoint, Plan, Run
+        from momostream.plans import Plan
+        from momostream.running import ONLY, Run
+        from momostream.sinks import Lines, format_for
         from momostream.tracking import Outlook
 
     if plot is not None:
         _need_plots("--plot")
-    loaded, data = persistence.load_run(model)
-    is_regressor = isinstance(loaded, MOMoGPRegressor)
-    if is_regressor != (feed is not None):
-        need = "needs a FEED with its inputs" if is_regressor else "takes no FEED: it goes on from its last row"
-        raise ValueError(f"{model}: holds a {'regressor' if is_regressor else 'forecaster'}, which {need}")
-    if not has_learnt(loaded):
-        raise ValueError(f"{model}: has learnt no value of a target yet")
-    if is_regressor and (plot is not None or horizon is not None):
-        raise ValueError(f"{model}: holds a regressor: --horizon and --plot are for forecasters")
-    saved = None if data is None else Checkpoint.from_plain(data)
-    if is_regressor:
-        assert feed is not None
-        clock = loaded.clock if isinstance(loaded.clock, str) else None
-        targets, inputs = tuple(map(str, loaded.targets)), tuple(map(str, loaded.inputs))
-        plan = Plan(targets, inputs, clock, None, level)
-        with (
-            _feed(feed, plan.inputs, clock, bad_rows, encoding, delimiter, decimal, time_format) as source,
-            _sink(output, plan, format, None) as sink,
-        ):
+    if plot is not None and key is None and _is_store(model) and len(_keys(model)) > 1:
+        raise ValueError(f"{model}: holds many models: name one with --key to draw it")
+    output, made = output or "-", format
+    for number, (name, loaded, about) in enumerate(_models(model, key)):
+        is_regressor = isinstance(loaded, MOMoGPRegressor)
+        if is_regressor != (feed is not None):
+            need = "needs a FEED with its inputs" if is_regressor else "takes no FEED: it goes on from its last row"
+            raise ValueError(f"{model}: holds a {'regressor' if is_regressor else 'forecaster'}, which {need}")
+        if not has_learnt(loaded):
+            raise ValueError(f"{model}: has learnt no value of a target yet")
+        if is_regressor and (plot is not None or horizon is not None):
+            raise ValueError(f"{model}: holds a regressor: --horizon and --plot are for forecasters")
+        if is_regressor and key is None and name not in {None, ONLY}:
+            raise ValueError(f"{model}: holds many models: name one with --key")
+        if is_regressor:
+            assert feed is not None
+            clock = loaded.clock if isinstance(loaded.clock, str) else None
+            targets, inputs = tuple(map(str, loaded.targets)), tuple(map(str, loaded.inputs))
+            plan = Plan(targets, inputs, clock, None, level)
+            reading = bad_rows, encoding, delimiter, decimal, time_format
             loaded.freeze()
-            Run(source, loaded, plan, sink).run()
-        return
-    targets = tuple(map(str, loaded.series)) if saved is None else saved.plan.targets
-    steps = horizon or loaded.horizon
-    plan = Plan(targets, (), loaded.time, steps, level)
-    law = loaded.forecast(steps, with_dist=True)
-    with _sink(output, plan, format, None) as sink:
-        sink.write(loaded.n_rows if saved is None else saved.number, None, Outlook.of(law, targets, level))
-        sink.commit()
-    if plot is not None:
-        law.plot().savefig(plot, dpi=150)
-        tell(f"drawn in {plot}")
+            fleet = Fleet(type(loaded)())
+            fleet.add(ONLY, loaded)
+            with _feed(feed, plan.inputs, clock, reading) as source:
+                work = Run(source, fleet, plan, bad_rows=bad_rows.value, on_bad=tell)
+                with _channels(work, {"--output": output}, format):
+                    work.run()
+            return
+        targets = tuple(map(str, loaded.series)) if about is None else tuple(about["plan"]["targets"])
+        keyed = None if about is None else about["plan"]["key"]
+        steps = horizon or loaded.horizon
+        law = loaded.forecast(steps, with_dist=True)
+        lines = Lines(targets, True, (made and made.value) or format_for(output), keyed)
+        _write_forecast(output, lines, name, loaded.n_rows, Outlook.of(law, targets, level), number == 0)
+        if plot is not None:
+            law.plot().savefig(plot, dpi=150)
+            tell(f"drawn in {plot}")
 
 
 @app.command()
@@ -473,21 +602,56 @@ def forecast(
 def inspect(
     model: ModelArgument,
     plot: Annotated[Path | None, typer.Option(metavar="FILE", help="Draw the circuit, as PNG, SVG or PDF.")] = None,
+    key: KeyOf = None,
 ) -> None:
-    """Show what a saved model has learnt: circuit, weights, lengthscales, sizes."""
+    """Show what a saved model has learnt: circuit, weights, lengthscales, sizes; or what a store holds."""
     with patience():
-        from momostream import persistence
-        from momostream.inspection import print_model
+        from momostream.inspection import print_model, print_store
 
     if plot is not None:
         _need_plots("--plot")
-    loaded, data = persistence.load_run(model)
-    print_model(model, loaded, data)
+    if _is_store(model) and key is None and _keys(model) != ["model"]:
+        if plot is not None:
+            raise ValueError(f"{model}: holds many models: name one with --key to draw it")
+        with _reader(model) as store:
+            print_store(model, store)
+        return
+    ((_, loaded, _),) = _models(model, key)
+    places = []
+    if _is_store(model):
+        with _reader(model) as store:
+            places = store.sources()
+    print_model(model, loaded, places)
     if plot is not None:
         from momostream import plotting
 
         plotting.plot_circuit(loaded).savefig(plot, dpi=150)
         tell(f"drawn in {plot}")
+
+
+@app.command()
+@one_line_errors
+def read(
+    store: Annotated[Path, typer.Argument(metavar="STORE", help="Written by run --store.")],
+    what: Annotated[Table, typer.Argument(help="Predictions, alarms, or rows that were refused.")] = Table.outputs,
+    after: Annotated[int, typer.Option(min=0, help="Begin behind this line.")] = 0,
+    numbers: Annotated[bool, typer.Option("--numbers", help="Put the number of the line before it.")] = False,
+) -> None:
+    """Print what a store keeps beside models, one JSON object a line; also while a run writes it.
+
+    - `momostream read farm.db`
+    - `momostream read farm.db dead`
+    """
+    from momostream.running import letter_text
+
+    with _reader(store) as reader:
+        if what is Table.dead:
+            lines = ((number, letter_text(letter)) for number, letter in reader.dead(after))
+        else:
+            found = reader.outputs(after) if what is Table.outputs else reader.alarms(after)
+            lines = ((number, output.text) for number, output in found)
+        for number, text in lines:
+            print(f"{number}\t{text}" if numbers else text)
 
 
 # ---------------------------------------------------------------------- pieces of the commands
@@ -501,39 +665,61 @@ def _need_plots(what: str) -> None:
         raise ValueError(f"{what} needs matplotlib: pip install 'momostream[plot]'")
 
 
+def _is_broker(place: str) -> bool:
+    return place.startswith(("mqtt://", "kafka://"))
+
+
 def _feed(
     place: str,
     columns: tuple[str, ...] | None,
     time: str | None,
-    bad_rows: BadRows,
-    encoding: str,
-    delimiter: str | None,
-    decimal: DecimalMark,
-    time_format: str | None,
-) -> Feed:
-    from momostream.feeds import Feed
+    reading: Reading,
+    key: str | None = None,
+    follow: bool = False,
+) -> Feed | Folder:
+    from momostream.feeds import Feed, Folder
 
-    return Feed(
-        place, columns, time, bad_rows=bad_rows.value, on_bad=tell, encoding=encoding, delimiter=delimiter,
-        decimal=decimal.value, time_format=time_format,
-    )  # fmt: skip
+    bad_rows, encoding, delimiter, decimal, time_format = reading
+    options: dict[str, Any] = {
+        "bad_rows": bad_rows.value, "on_bad": tell, "encoding": encoding, "delimiter": delimiter,
+        "decimal": decimal.value, "time_format": time_format, "key": key, "follow": follow,
+    }  # fmt: skip
+    if place != "-" and os.path.isdir(place):
+        return Folder(place, columns, time, **options)
+    return Feed(place, columns, time, **options)
+
+
+def _named(targets: list[str] | None, inputs: list[str] | None, horizon: int | None) -> tuple[str, ...] | None:
+    """The columns to read; None where they are not all named."""
+    if not targets and horizon is None:
+        raise ValueError("name what to predict with --target, or how far to forecast with --horizon")
+    all_named = bool(targets) and (bool(inputs) or horizon is not None)
+    return (*(targets or ()), *(inputs or ())) if all_named else None
 
 
 def _opened(
-    place: str, targets: list[str] | None, inputs: list[str] | None, horizon: int | None, time: str, *reading: Any
-) -> Feed:
+    place: str,
+    columns: tuple[str, ...] | None,
+    targets: list[str] | None,
+    inputs: list[str] | None,
+    time: str,
+    reading: Reading,
+    key: str | None = None,
+    follow: bool = False,
+    sequence: str | None = None,
+) -> Any:
     """The feed with the columns that are needed, as far as they are named."""
     from momostream.feeds import FeedError
 
-    if not targets and horizon is None:
-        raise ValueError("name what to predict with --target, or how far to forecast with --horizon")
-    named = (*(targets or ()), *(inputs or ()))
-    all_named = bool(targets) and (bool(inputs) or horizon is not None)
-    feed = _feed(place, named if all_named else None, None if time == "none" else time, *reading)
+    if sequence is not None and not place.startswith("mqtt"):
+        raise ValueError("--sequence is for feeds of mqtt://")
+    if _is_broker(place):
+        return _broker_feed(place, columns, time, reading[-1], key, sequence)
+    feed = _feed(place, columns, None if time == "none" else time, reading, key, follow)
     try:
         if not feed.readings:
             raise FeedError(f"{feed.name}: has no rows")
-        for name in named:
+        for name in (*(targets or ()), *(inputs or ())):
             if name not in feed.readings:
                 why = "holds no numbers in the first rows" if name in feed.columns else "does not exist"
                 near = difflib.get_close_matches(name, feed.readings, 1)
@@ -546,51 +732,156 @@ def _opened(
     return feed
 
 
-def _saved_run(save: Path, resume: bool) -> tuple[Any, Checkpoint | None]:
-    """The model and where its run stands; both None where there is no such file yet."""
-    from momostream import persistence
-    from momostream.container import FileFormatError
-    from momostream.running import Checkpoint
+def _broker_feed(
+    place: str,
+    columns: tuple[str, ...] | None,
+    time: str,
+    time_format: str | None,
+    key: str | None,
+    sequence: str | None,
+) -> Any:
+    from momostream import brokers
 
-    if not save.exists():
-        return None, None
-    model, data = persistence.load_run(save)
-    if data is None:
-        raise FileFormatError(f"{save}: holds a model, but no run: name another file for --save")
-    checkpoint = Checkpoint.from_plain(data)
-    if not resume:
-        raise ValueError(f"{save}: holds a run up to row {checkpoint.number}: add --resume or --overwrite")
-    return model, checkpoint
+    if columns is None:
+        raise ValueError(f"{place}: name all columns of a broker's feed, with --target and --input")
+    options: dict[str, Any] = {"key": key, "time_format": time_format, "on_trouble": tell}
+    named = {"auto": "time", "none": None}.get(time, time)
+    if place.startswith("kafka"):
+        return brokers.KafkaFeed(place, columns, named, **options)
+    if sequence is None:
+        tell(f"{place}: without --sequence, rows that the broker sends twice are learnt twice")
+    return brokers.MqttFeed(place, columns, named, sequence=sequence, **options)
+
+
+def _parsed_share(share: str | None, key: str | None) -> tuple[int, int] | None:
+    if share is None:
+        return None
+    if key is None:
+        raise ValueError("--share divides keys: it needs --key")
+    try:
+        part, parts = map(int, share.split("/"))
+    except ValueError:
+        part, parts = 0, 0
+    if not 1 <= part <= parts:
+        raise ValueError(f"--share {share}: write it as K/N, such as 1/2 and 2/2")
+    return part, parts
+
+
+@contextmanager
+def _fleet(
+    plan: Plan,
+    settings: dict[str, Any],
+    store: Path | None = None,
+    memory: int = 1 << 30,
+    kin: bool = False,
+    share: tuple[int, int] | None = None,
+) -> Iterator[Fleet]:
+    """Models for a plan, and the store where they are; made as the store says they were."""
+    from momostream.fleet import Fleet
+    from momostream.plans import make_model
+    from momostream.store import Store
+
+    if store is None:
+        with Fleet(make_model(plan, settings), memory_budget=memory, kin=kin) as fleet:
+            yield fleet
+        return
+    with Store(store) as opened:
+        about = opened.notes.get("about") or {}
+        now = {"plan": dict(vars(plan)), "settings": settings, "share": share}
+        _must_agree(about, now)
+        settings = {"seed": 0} | about.get("settings", {}) | settings
+        with Fleet(make_model(plan, settings), store=opened, memory_budget=memory, kin=kin) as fleet:
+            fleet.about = now | {"settings": settings}
+            yield fleet
+
+
+def _is_store(path: Path) -> bool:
+    """Whether a file is a database, and not a model."""
+    with path.open("rb") as file:
+        return file.read(6) == b"SQLite"
+
+
+def _reader(path: Path) -> Store:
+    from momostream.store import Store
+
+    return Store(path, read_only=True)
+
+
+def _keys(path: Path) -> list[Any]:
+    with _reader(path) as store:
+        return store.keys()
+
+
+def _models(path: Path, key: str | None) -> Iterator[tuple[Any, Any, dict[str, Any] | None]]:
+    """Key, model, and what its store says about it, of one or of all models in a file."""
+    from momostream import persistence
+
+    if not _is_store(path):
+        if key is not None:
+            raise ValueError(f"{path}: holds one model, without a key")
+        yield None, persistence.load(path), None
+        return
+    with _reader(path) as store:
+        known = store.keys()
+        # Whole numbers are keys too, but only texts come from a command line.
+        wanted = known if key is None else [name for name in known if str(name) == key]
+        if not wanted:
+            near = difflib.get_close_matches(str(key), map(str, known), 1)
+            hint = f": did you mean {near[0]!r}?" if near else ""
+            raise ValueError(f"{path}: there is no model of {key!r}{hint}" if known else f"{path}: holds no model yet")
+        for name in wanted:
+            yield name, store.load(name), store.notes.get("about")
+
+
+def _write_forecast(output: str, lines: Any, key: Any, number: int, outlook: Any, is_first: bool) -> None:
+    from momostream.formats import Row
+    from momostream.sinks import Sink
+
+    row = Row(number, 0, None, {}, key)
+    if output != "-" and not is_first:
+        with open(output, "ab") as file:
+            file.write(lines.text(row, outlook).encode() + b"\n")
+        return
+    with Sink(output, lines.header if is_first else None) as sink:
+        sink.write(lines.text(row, outlook))
+        sink.commit()
 
 
 def _plan(
-    feed: Feed,
+    feed: Any,
     targets: list[str] | None,
     inputs: list[str] | None,
     horizon: int | None,
     level: float = 0.9,
     every: int = 1,
+    key: str | None = None,
 ) -> Plan:
-    from momostream.running import Plan
+    from momostream.plans import Plan
 
     others = tuple(name for name in feed.readings if name not in {*(targets or ()), *(inputs or ())})
     if not targets:
         targets, others = list(others), ()
     chosen = tuple(inputs) if inputs else (others if horizon is None else ())
-    return Plan(tuple(targets), chosen, feed.time, horizon, level, every)
+    return Plan(tuple(targets), chosen, feed.time, horizon, level, every, key)
 
 
 def _check_places(places: dict[str, str | Path | None]) -> None:
     """Refuse to write where that cannot be, over what is read, or over something else that is written."""
     known: dict[str, str] = {}
+    folder: str | None = None
     for option, place in places.items():
-        if place is None or str(place) == "-":
+        if place is None or str(place) in {"-", STORE} or _is_broker(str(place)):
             continue
         path = os.path.realpath(place)
         is_special = os.path.exists(path) and not os.path.isfile(path)
+        if option == "FEED" and os.path.isdir(path):
+            folder = path
+            continue
+        if os.path.dirname(path) == folder:
+            raise ValueError(f"{place}: lies in the folder that is read")
         if option != "FEED" and not os.path.isdir(os.path.dirname(path)):
             raise ValueError(f"{place}: there is no such folder")
-        if option in {"--save", "--report"} and is_special:
+        if option in {"--save", "--store", "--report"} and is_special:
             raise ValueError(f"{place}: is not a file, as {option} must be")
         # What is read and written may both be a device.
         if path in known and not is_special:
@@ -598,17 +889,20 @@ def _check_places(places: dict[str, str | Path | None]) -> None:
         known[path] = option
 
 
-def _must_agree(plan: Plan, settings: dict[str, Any], checkpoint: Checkpoint | None, model: Any) -> None:
+def _must_agree(about: dict[str, Any], now: dict[str, Any]) -> None:
     """Refuse to go on with something else than before."""
-    assert checkpoint is not None
-    before, now = {**vars(checkpoint.plan), **model._get_params()}, {**vars(plan), **settings}
-    for name, value in now.items():
+    if not about:
+        return
+    before = {**about["plan"], **about["settings"], "share": about["share"]}
+    for name, value in {**now["plan"], **now["settings"], "share": now["share"]}.items():
+        if name not in before:
+            raise ValueError(f"cannot go on: {name} was not set, now it is {value!r}")
         if value != before[name]:
             raise ValueError(f"cannot go on: {name} was {before[name]!r}, now it is {value!r}")
 
 
 @contextmanager
-def _named_after(feed: Feed) -> Iterator[None]:
+def _named_after(feed: Any) -> Iterator[None]:
     """Errors begin with the name of the feed."""
     from momostream.feeds import FeedError
 
@@ -650,20 +944,67 @@ def _parsed(settings: list[str] | None, seed: int | None, horizon: int | None) -
     return parsed
 
 
-def _sink(place: str, plan: Plan, format: Format | None, checkpoint: Checkpoint | None) -> Sink:
+@contextmanager
+def _channels(run: Run, places: dict[str, str | None], format: Format | None) -> Iterator[None]:
+    """Give a run the places where predictions, alarms and refused rows go."""
+    from momostream.sinks import Lines, format_for
+
+    output = places["--output"]
+    assert output is not None
+    before = None if run.place is None or run.written("outputs") is None else run.place.more["format"]
+    by_name = "jsonl" if output == STORE or _is_broker(output) else format_for(output)
+    asked = before or by_name if format is None else format.value
+    if before not in {None, asked}:
+        raise ValueError(f"cannot go on: format was {before!r}, now it is {asked!r}")
+    run.lines = Lines(run.plan.targets, run.plan.horizon is not None, asked, run.plan.key)
+    with ExitStack() as stack:
+        run.predictions = stack.enter_context(_channel(run, "outputs", output, run.lines.header))
+        if (place := places.get("--alarms")) is not None:
+            run.alarms = stack.enter_context(_channel(run, "alarms", place))
+        if (place := places.get("--dead-letters")) is not None:
+            run.dead = stack.enter_context(_channel(run, "dead", place))
+        yield
+
+
+@contextmanager
+def _channel(run: Run, table: str, place: str, header: str | None = None) -> Iterator[Channel]:
+    from momostream.running import Channel
     from momostream.sinks import Sink
 
-    if checkpoint is not None and checkpoint.written is None and os.path.isfile(place):
-        raise ValueError(f"{place}: exists, but was not written by the run so far: name another file for --output")
-    asked = None if format is None else format.value
-    before = None if checkpoint is None else checkpoint.format
-    if before is not None and asked not in {None, before}:
-        raise ValueError(f"cannot go on: the format was {before!r}, now it is {asked!r}")
-    after = None if checkpoint is None else checkpoint.written
-    return Sink(place, plan.targets, plan.horizon is not None, asked or before, after)
+    if place == STORE:
+        yield Channel(table)
+    elif _is_broker(place):
+        from momostream.brokers import open_outlet
+
+        outlet = open_outlet(place, on_trouble=tell)
+        try:
+            yield Channel(table, outlet)
+        finally:
+            outlet.close()
+    else:
+        after, store = run.written(table), run.fleet.store
+        if store is not None and store.sources() and after is None and os.path.isfile(place):
+            raise ValueError(f"{place}: exists, but was not written by the run so far: name another file")
+        with Sink(place, header, after) as sink:
+            yield Channel(table, sink)
 
 
-def _work(run: Run, feed: Feed, limit: int | None, live: bool, quiet: bool, output: str) -> float:
+class _Sparingly:
+    """Tells the first few of many messages, and then every time there are ten times as many."""
+
+    def __init__(self, tell: Callable[[str], object], first: int = 10) -> None:
+        self._tell, self._first, self._n, self._next = tell, first, 0, 10 * first
+
+    def __call__(self, message: str) -> None:
+        self._n += 1
+        if self._n <= self._first:
+            self._tell(message)
+        elif self._n == self._next:
+            self._next *= 10
+            self._tell(f"{message} ({self._n:,} so far)")
+
+
+def _work(run: Run, feed: Any, limit: int | None, live: bool, quiet: bool, output: str) -> float:
     """Run to the end under watch; rows per second."""
     from momostream import live as views
 
@@ -702,7 +1043,10 @@ def stoppable(run: Run) -> Iterator[None]:
 def _tell_scores(run: Run) -> None:
     from momostream.outline import counted
 
-    bad = f", {counted(run.feed.n_bad, 'bad row')} skipped" if run.feed.n_bad else ""
+    bad = f", {counted(run.n_bad, 'bad row')} skipped" if run.n_bad else ""
+    if run.track is None:
+        tell(f"{counted(run.n_rows, 'row')} of {counted(len(run.fleet), 'key')} learnt{bad}")
+        return
     tell(f"{counted(run.n_rows, 'row')} learnt, {counted(run.track.n_scored, 'prediction')} scored{bad}")
     summary = run.track.summary if run.track.n_scored else run.track.summary.iloc[:0]
     for number, (name, line) in enumerate(summary.iterrows()):
@@ -721,7 +1065,8 @@ def _tell_scores(run: Run) -> None:
 def _write_report(path: Path, run: Run, name: str, speed: float) -> None:
     from momostream.report import write_report
 
-    facts = {"Feed": name, "Rows learnt": f"{run.n_rows:,}", "Bad rows": f"{run.feed.n_bad:,}"}
+    assert run.track is not None
+    facts = {"Feed": name, "Rows learnt": f"{run.n_rows:,}", "Bad rows": f"{run.n_bad:,}"}
     facts["Rows per second"] = f"{speed:,.0f}"
     settings = {**vars(run.plan), **run.model._get_params()}
     command = shlex.join(["momostream", *sys.argv[1:]])

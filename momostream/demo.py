@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 from momostream.datasets import WindTurbine
-from momostream.feeds import FeedError, Row
+from momostream.feeds import Event, Refused, Row
+from momostream.fleet import Fleet
 from momostream.live import view_for
+from momostream.plans import Plan, make_model
 from momostream.report import write_report
-from momostream.running import Plan, Run, make_model
+from momostream.running import Run
 
 __all__ = ["SERIES", "TurbineFeed", "run_demo"]
 
@@ -21,34 +24,39 @@ RATE, EVERY = 4.0, 4
 class TurbineFeed:
     """The simulated turbine as a feed of rows."""
 
+    name = "simulated turbine"
     is_replayable = True
+    is_live = False
 
     def __init__(self, turbine: WindTurbine) -> None:
-        self.turbine, self.n_bad = turbine, 0
-        self._skip = 0
+        self.turbine = turbine
+        self._number = 0
 
-    def __iter__(self) -> Iterator[Row]:
+    def events(self) -> Iterator[Event]:
         """Rows without end."""
         for number, (x, y) in enumerate(self.turbine, 1):
-            if number > self._skip:
-                self._skip = number
+            if number > self._number:
+                self._number = number
                 values = {name: value for name, value in {**x, **y}.items() if name != "time" and value is not None}
                 yield Row(number, number, x["time"], values)
 
-    def seek(self, offset: int, number: int) -> None:
+    @property
+    def position(self) -> dict[str, Any]:
+        """Number of the last row."""
+        return {"number": self._number}
+
+    def seek(self, position: Mapping[str, Any]) -> None:
         """Go on behind this row."""
-        self._skip = number
+        self._number = position["number"]
 
-    def is_cut_off(self, row: Row) -> bool:
+    def acknowledge(self) -> None:
+        """Nothing to do: rows can be made again."""
+
+    def unfinished(self, event: Row | Refused) -> None:
         """No row is."""
-        return False
 
-    def count_from(self, number: int) -> None:
-        """Not needed: rows can be read again."""
-
-    def reject(self, number: int, reason: str) -> None:
-        """The turbine sends no bad rows."""
-        raise FeedError(f"simulated turbine: row {number}: {reason}")
+    def close(self) -> None:
+        """Nothing to do."""
 
 
 def run_demo(folder: Path, n_rows: int = 2400, horizon: int = 20, seed: int = 0) -> Path:
@@ -64,7 +72,8 @@ def run_demo(folder: Path, n_rows: int = 2400, horizon: int = 20, seed: int = 0)
     folder.mkdir(parents=True, exist_ok=True)
     turbine = WindTurbine(seed=seed, rate=RATE, dropouts=0.01)
     plan = Plan(SERIES, (), "time", horizon, every=EVERY)
-    run = Run(TurbineFeed(turbine), make_model(plan, {"seed": seed}), plan)
+    run = Run(TurbineFeed(turbine), Fleet(make_model(plan, {"seed": seed})), plan)
+    assert run.track is not None
     with view_for("simulated turbine", n_rows, dict(WindTurbine.UNITS)) as view:
         run.run(n_rows, view.update)
         view.show(run)

@@ -1,4 +1,7 @@
-"""Sensor feeds from files and standard input: CSV or JSON lines, plain or gzip, row by row.
+"""Sensor feeds from files, folders and standard input: CSV or JSON lines, plain or gzip, row by row.
+
+`Source` is what a run asks of a feed: rows with a place to go on from. `Feed` is a file or a pipe, `Folder` all files
+of a folder; those behind a broker are in `momostream.brokers`.
 
 A feed holds a few rows in memory at a time, says which row and column it could not read, and tells with every row the
 byte where it ends, so that a later reading can go on from there.
@@ -8,32 +11,44 @@ Lines are read as bytes and decoded one by one: offsets are exact, and a wrong b
 
 from __future__ import annotations
 
-import csv
 import gzip
 import io
-import json
-import math
 import os
 import re
+import select
 import stat
 import sys
+import time as clock
 import zlib
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
 from difflib import get_close_matches
-from itertools import chain, islice
+from itertools import islice
+from pathlib import Path
 from typing import Any, BinaryIO, Literal, NamedTuple, Protocol, Self
 
-__all__ = ["Feed", "FeedError", "Row"]
+from momostream.formats import (
+    BadRow,
+    Csv,
+    Format,
+    Json,
+    Refused,
+    Row,
+    RowReader,
+    is_missing,
+    read_time,
+    shown,
+)
+
+__all__ = ["Event", "Feed", "FeedError", "Folder", "Refused", "Row", "Source", "refusal"]
 
 # Bytes of a line, and lines of a row whose quoted cells hold newlines: what a quote that nobody closes may swallow.
 MAX_LINE, MAX_ROW_LINES = 1 << 20, 100
 # Rows that are looked at to tell which columns hold numbers, and which one holds times.
 LOOK_AHEAD = 100
 
-MISSING = {"", "na", "nan", "null", "none", "n/a", "-"}
 # Letters of the names that a column of times may have, best first.
 TIME_NAMES = (
     *("timestamp", "datetime", "dateandtime", "time", "timestamputc", "datetimeutc", "timeutc"),
@@ -50,39 +65,66 @@ _GZIP_MAGIC = b"\x1f\x8b"
 _BUFFER_SIZE = 1 << 16
 # What reading raises when a disk fails, and when compressed data are cut off or altered.
 _BROKEN = (OSError, EOFError, zlib.error)
-# Kin of ISO 8601 that `fromisoformat` refuses. The year comes first, so that nobody takes a month for a day.
-_KIN_OF_ISO = re.compile(
-    r"(\d{4})[-/.](\d{1,2})[-/.](\d{1,2})"
-    r"(?:[T ]\s*(\d{1,2})(:\d\d(?::\d\d(?:[.,]\d+)?)?)\s*(Z|UTC|GMT|[+-]\d\d(?::?\d\d)?)?)?",
-    re.ASCII | re.IGNORECASE,
-)
+# Bytes by which a feed is known again, and seconds between looks at a file that may have grown.
+_TAIL, _PAUSE = 256, 0.2
+# Of a row that is refused, so much is kept.
+_LONGEST_TEXT = 4096
 
-Time = datetime | float
+#: A row, a row that cannot be used, or None: nothing has come for a while.
+Event = Row | Refused | None
 
 
 class FeedError(ValueError):
     """A feed cannot be read. The message is one line: the feed, the row, the column, and what is wrong there."""
 
 
-class Row(NamedTuple):
-    """One row of a feed."""
+class Source(Protocol):
+    """Where rows come from: what a run asks of a feed."""
 
-    number: int  # of the data row, from 1; bad rows that were skipped count, blank lines do not
-    offset: int  # byte behind this row in the uncompressed feed, where reading goes on
-    time: Time | None
-    values: dict[str, float]  # missing readings are left out
+    name: str
+
+    @property
+    def is_replayable(self) -> bool:
+        """Whether rows can be had again; if not, those that come are taken as the next ones."""
+
+    @property
+    def is_live(self) -> bool:
+        """Whether rows come as they happen, so that none should wait for the next."""
+
+    def events(self) -> Iterator[Event]:
+        """Rows in order, rows that cannot be used, and None while there are none."""
+
+    @property
+    def position(self) -> dict[str, Any]:
+        """Where the feed stands behind the last event, as plain data."""
+
+    def seek(self, position: Mapping[str, Any]) -> None:
+        """Go on behind a position of an earlier reading."""
+
+    def acknowledge(self) -> None:
+        """All events up to the last `position` that was asked for are on the disk, and need not be sent again."""
+
+    def unfinished(self, event: Row | Refused) -> dict[str, Any] | None:
+        """Where the feed stood before the last event, if someone may still be writing it; else None."""
+
+    def close(self) -> None:
+        """Let go of everything."""
 
 
-class _BadRow(Exception):  # noqa: N818 - it is raised, but often only counted
-    """What is wrong with a row, and in which column."""
+class _Place(NamedTuple):
+    """Behind the last row: byte and number; where that row began, and a checksum of its first line."""
 
-    def __init__(self, what: str, column: str | None = None) -> None:
-        super().__init__(what)
-        self.column = column
+    offset: int
+    number: int
+    start: int
+    crc: int | None
+
+    def behind(self, record: _Record) -> _Place:
+        return _Place(record[1], record[0], self.offset, zlib.crc32(record[3]))
 
 
-# Number, offset, and the cells of a row (a list in CSV, a dict in JSON lines) or what is wrong with them.
-_Record = tuple[int, int, Any]
+# Number, offset, the cells of a row (a list in CSV, a dict in JSON lines) or what is wrong with them, and its bytes.
+_Record = tuple[int, int, Any, bytes]
 
 
 class Feed:
@@ -116,6 +158,10 @@ class Feed:
         Decimal mark of CSV. Numbers with marks between thousands are bad values.
     time_format : str, optional
         As in `datetime.datetime.strptime`. None: ISO 8601 and its kin with the year first, or numbers of any unit.
+    key : str, optional
+        Column that tells which model a row is for; a row without it is a bad row.
+    follow : bool
+        Wait for more at the end of the file, as ``tail -f`` does.
 
     Attributes
     ----------
@@ -150,9 +196,9 @@ class Feed:
     Going on behind a row of an earlier reading:
 
     >>> with Feed(io.BytesIO(b'{"power": 4.5}\n{"power": 4.7}\n')) as feed:
-    ...     feed.seek(15, 1)
+    ...     feed.go_behind(15, 1)
     ...     print(*feed)
-    Row(number=2, offset=30, time=None, values={'power': 4.7})
+    Row(number=2, offset=30, time=None, values={'power': 4.7}, key=None)
     """
 
     def __init__(
@@ -168,8 +214,11 @@ class Feed:
         delimiter: str | None = None,
         decimal: Literal[".", ","] = ".",
         time_format: str | None = None,
+        key: str | None = None,
+        follow: bool = False,
     ) -> None:
         _check_options(columns, format, bad_rows, encoding, delimiter, decimal)
+        self.key, self.follow = key, follow
         self.n_bad = 0
         self._skips = bad_rows == "skip"
         self._on_bad = on_bad
@@ -182,6 +231,7 @@ class Feed:
         self._continuation: list[bytes] = []
         self._records = self._read_records()
         self._owned: BinaryIO | None = None
+        self._place = self._before = _Place(0, 0, 0, None)
         try:
             self._open(source)
             self._read_start(format, delimiter, decimal)
@@ -197,35 +247,106 @@ class Feed:
         self.close()
 
     def __iter__(self) -> Iterator[Row]:
+        for event in self.events():
+            if isinstance(event, Refused):
+                self._reject(event)
+            elif event is not None:
+                yield event
+
+    def events(self) -> Iterator[Event]:
+        """Rows, rows that cannot be read, and None where a pipe or a file that is followed has no more for now."""
         while True:
-            record = self._ahead.popleft() if self._ahead else next(self._records, None)
-            if record is None:
-                return
-            number, self._reached, cells = record
-            try:
-                if isinstance(cells, _BadRow):
-                    raise cells
-                time = None if self.time is None else self._read_time(self._format.time(cells))
-                row = Row(number, self._reached, time, self._format.values(cells))
-            except _BadRow as bad:
-                self._reject(number, bad)
+            if self._ahead:
+                record = self._ahead.popleft()
             else:
-                yield row
+                if self._lines.is_dry():
+                    yield None
+                    while self._lines.is_dry(_PAUSE):
+                        yield None
+                following = next(self._records, None)
+                if following is None:
+                    if not self.follow:
+                        return
+                    yield None
+                    self._wait_for_more()
+                    continue
+                record = following
+            self._before, self._place = self._place, self._place.behind(record)
+            number, offset, cells, _ = record
+            try:
+                if isinstance(cells, BadRow):
+                    raise cells
+                event: Event = self._reader.row(number, offset, cells)
+            except BadRow as bad:
+                event = self._refused(record, bad)
+            yield event
+
+    def _refused(self, record: _Record, bad: BadRow) -> Refused:
+        number, offset, cells, raw = record
+        column = "" if bad.column is None else f"column {shown(bad.column)}: "
+        key = None if isinstance(cells, BadRow) else self._reader.key_of(cells)
+        return Refused(number, offset, key, f"{column}{bad}", raw[:_LONGEST_TEXT].decode(errors="replace").rstrip())
+
+    def _wait_for_more(self) -> None:
+        """At the end of a file that is followed."""
+        clock.sleep(_PAUSE)
+        size = _size(self._owned) if self._owned is not None else None
+        if size is not None and size < self._source.position:
+            raise FeedError(
+                f"{self.name}: was cut or written anew while it was followed: files that rotate need a folder"
+            )
+        with suppress(OSError):
+            if self._owned is not None and not os.path.samestat(os.stat(self.name), os.fstat(self._owned.fileno())):
+                raise FeedError(f"{self.name}: was replaced while it was followed: files that rotate need a folder")
+        self._records = self._read_records()
 
     @property
-    def position(self) -> int:
+    def n_read(self) -> int:
         """Bytes read of the file on disk, compressed as they are: `size` when all is read."""
         return self._source.position
 
-    def seek(self, offset: int, number: int) -> None:
-        """Go on behind a row of an earlier reading of the same feed.
+    @property
+    def position(self) -> dict[str, Any]:
+        """Where the feed stands behind the last event; the last row is known again by where it began and its bytes."""
+        return self._as_position(self._place)
 
-        Compressed feeds are decompressed up to there, and what cannot seek, such as a pipe, is read up to there.
+    def seek(self, position: Mapping[str, Any]) -> None:
+        """Go on behind a `position` of an earlier reading of the same feed.
 
-        Parameters
-        ----------
-        offset, number : int
-            Those of that row. Both 0: the first row comes next.
+        Compressed feeds are decompressed up to there. What cannot be read again, such as a pipe, goes on with the rows
+        that come, and counts them from there.
+
+        Raises
+        ------
+        FeedError
+            When this is not the feed that was read before.
+        """
+        place = _Place(*(position[name] for name in _Place._fields))
+        if not self.is_replayable:
+            self._ahead = deque((n + place.number, *rest) for n, *rest in self._ahead)
+            self._number += place.number
+            self._place = self._place._replace(number=place.number)
+            return
+        if not position["replayable"]:
+            raise FeedError(f"{self.name}: the rows so far came through a pipe, and cannot be found again in a file")
+        if place.crc is None:
+            self.go_behind(0, 0)
+            return
+        self.go_behind(place.start, place.number - 1)
+        record = next(self._records, None)
+        found = None if record is None else self._place.behind(record)
+        if found is None or (found.offset, found.crc) != (place.offset, place.crc):
+            raise FeedError(f"{self.name}: is not the feed that was read before: row {place.number} is another one")
+        self._place = found
+
+    def acknowledge(self) -> None:
+        """Nothing to do: files stay as they are."""
+
+    def go_behind(self, offset: int, number: int) -> None:
+        """Go on behind a row of an earlier reading of the same feed, given its offset and number.
+
+        Both 0: the first row comes next. Compressed feeds are decompressed up to there, and what cannot seek, such as a
+        pipe, is read up to there.
 
         Raises
         ------
@@ -237,18 +358,18 @@ class Feed:
             if self._source.seekable():
                 self._ahead.clear()
                 self._lines.seek(offset)
-            elif offset < self._reached:
-                raise _BadRow(f"cannot go back from byte {self._reached} to byte {offset}")
+            elif offset < self._place.offset:
+                raise BadRow(f"cannot go back from byte {self._place.offset} to byte {offset}")
             else:
                 while self._ahead and self._ahead[0][1] <= offset:
-                    self._reached = self._ahead.popleft()[1]
+                    self._place = self._place.behind(self._ahead.popleft())
                 if not self._ahead:
                     self._lines.drop_to(offset)
-                elif self._reached != offset:
-                    raise _BadRow(f"does not end at byte {offset}")
-        except (_BadRow, *_BROKEN) as error:
+                elif self._place.offset != offset:
+                    raise BadRow(f"does not end at byte {offset}")
+        except (BadRow, *_BROKEN) as error:
             raise self._error(f"row {number}", error) from error
-        self._reached = offset
+        self._place = _Place(offset, number, offset, None)
         if not self._ahead:
             self._number = number
             self._records = self._read_records()
@@ -258,18 +379,24 @@ class Feed:
         """Whether rows can be read again, as from files; what came through a pipe is gone."""
         return self._source.seekable()
 
-    def is_cut_off(self, row: Row) -> bool:
-        """Whether a row is the last one and has no newline: someone may still be writing it."""
-        return row.offset == self._lines.cut_at
+    @property
+    def is_live(self) -> bool:
+        """Whether rows come as they happen: through a pipe, or into a file that is followed."""
+        return self.follow or not self._source.seekable()
 
-    def count_from(self, number: int) -> None:
-        """Number the rows that come, none of which may have been read yet, behind this one."""
-        self._ahead = deque((n + number, offset, cells) for n, offset, cells in self._ahead)
-        self._number += number
+    def unfinished(self, event: Row | Refused) -> dict[str, Any] | None:
+        """Where the feed stood before the last event, if that has no newline: someone may still be writing it."""
+        if event.offset != self._lines.cut_at or self.follow:
+            return None
+        return self._as_position(self._before)
 
-    def reject(self, number: int, reason: str) -> None:
-        """Treat a row that could be read, but not used, as a bad row."""
-        self._reject(number, _BadRow(reason))
+    def _as_position(self, place: _Place) -> dict[str, Any]:
+        return place._asdict() | {"replayable": self.is_replayable}
+
+    def finish(self) -> None:
+        """Follow the file no longer: nothing more will be written to it."""
+        self.follow = False
+        self._lines.finish()
 
     def close(self) -> None:
         """Close the file, unless it was handed over open."""
@@ -298,11 +425,13 @@ class Feed:
             is_gzip = packed.peek(2).startswith(_GZIP_MAGIC)
         except _BROKEN as error:
             raise self._error(None, error) from error
-        self._lines = _Lines(_buffered(gzip.GzipFile(fileobj=packed)) if is_gzip else packed)
+        if is_gzip and self.follow:
+            raise FeedError(f"{self.name}: a compressed file cannot be followed")
+        self._lines = _Lines(_buffered(gzip.GzipFile(fileobj=packed)) if is_gzip else packed, self.follow)
 
     def _read_start(self, format: str | None, delimiter: str | None, decimal: str) -> None:
         """Tell the format, and read the header of CSV."""
-        extension = os.path.splitext(self.name.lower().removesuffix(".gz"))[1]
+        extension = _extension(self.name)
         try:
             line = self._lines.take().removeprefix(_BOM)
             while _is_blank(line):
@@ -312,21 +441,22 @@ class Feed:
             self._lines.hand_back([line])
             format = format or FORMATS.get(extension) or ("jsonl" if line.lstrip().startswith(b"{") else "csv")
             if format == "jsonl":
-                self._format: _Format = _Json()
+                self._format: Format = Json()
             else:
                 if delimiter is None:
                     delimiter = "\t" if extension == ".tsv" else _find_delimiter(line, decimal)
-                self._format = _Csv(delimiter, decimal)
+                self._format = Csv(delimiter, decimal)
                 self._format.columns = _column_names(self._read_record())
-        except (_BadRow, *_BROKEN) as error:
+        except (BadRow, *_BROKEN) as error:
             raise self._error("header", error) from error
-        self._start = self._reached = self._lines.offset
+        self._start = self._lines.offset
+        self._place = _Place(self._start, 0, self._start, None)
 
     def _choose(self, columns: Sequence[str] | None, time: str | None) -> None:
         """Settle which columns hold readings and which one times, by a look at the first rows where it takes one."""
         self.time = None if time == "auto" else time
         self.unread_time: str | None = None
-        asked = dict.fromkeys([*(columns or ()), *([] if self.time is None else [self.time])])
+        asked = dict.fromkeys([*(columns or ()), *(name for name in (self.time, self.key) if name is not None)])
         # The first value of each column that is not missing; None before there is one.
         first: dict[str, Any] = dict.fromkeys(self._format.columns)
 
@@ -342,38 +472,39 @@ class Feed:
         while not is_settled() and (fields := next(looks, None)) is not None:
             for name, value in fields.items():
                 if first.get(name) is None:
-                    first[name] = None if _is_missing(value) else value
+                    first[name] = None if is_missing(value) else value
 
         self.columns = self._format.columns or tuple(first)
         for name in asked if first else ():
             if not name or name not in first:
-                raise self._error(None, _BadRow(f"does not exist{_did_you_mean(name, self.columns)}", name))
-        bad = [record for record in self._ahead if isinstance(record[2], _BadRow)]
+                raise self._error(None, BadRow(f"does not exist{_did_you_mean(name, self.columns)}", name))
+        bad = [record for record in self._ahead if isinstance(record[2], BadRow)]
         if len(bad) == LOOK_AHEAD:
-            raise self._error(f"row {bad[0][0]}", _BadRow(f"{bad[0][2]}, nor can any row up to {bad[-1][0]} be read"))
+            raise self._error(f"row {bad[0][0]}", BadRow(f"{bad[0][2]}, nor can any row up to {bad[-1][0]} be read"))
         if time == "auto":
             named = candidates()
             # Who says what times look like, says that there are some, whatever their column is called.
             looked_at = named if self._time_format is None else [*named, *(name for name in first if name not in asked)]
             self.time = next((name for name in looked_at if self._is_time(name, first[name])), None)
             if self.time is None and self._time_format is not None and self._ahead:
-                raise self._error(None, _BadRow(f"no column holds times of the form {self._time_format!r}"))
+                raise self._error(None, BadRow(f"no column holds times of the form {self._time_format!r}"))
             self.unread_time = named[0] if named and self.time is None and first[named[0]] is not None else None
         if columns is None:
-            columns = [name for name, value in first.items() if name and name != self.time and self._is_number(value)]
+            others = (name for name in first if name and name not in {self.time, self.key})
+            columns = [name for name in others if self._is_number(first[name])]
             if not columns and len(bad) < len(self._ahead):
                 comma = [str(value) for value in first.values() if re.fullmatch(r"-?\d+,\d+", str(value).strip())]
-                hint = f"; has {_shown(comma[0])} a decimal comma?" if comma else ""
+                hint = f"; has {shown(comma[0])} a decimal comma?" if comma else ""
                 rows = f"the first {len(self._ahead)} rows" if len(self._ahead) > 1 else "the first row"
-                raise self._error(None, _BadRow(f"no column holds numbers in {rows}{hint}"))
+                raise self._error(None, BadRow(f"no column holds numbers in {rows}{hint}"))
         self.readings = tuple(dict.fromkeys(columns))
-        self._format.choose(self.readings, self.time)
+        self._reader = RowReader(self._format, self.readings, self.time, self.key, self._time_format)
 
     def _look_ahead(self) -> Iterator[dict[str, Any]]:
         """Fields of the first rows, which stay in line to be read."""
         for record in islice(self._records, LOOK_AHEAD):
             self._ahead.append(record)
-            if not isinstance(record[2], _BadRow):
+            if not isinstance(record[2], BadRow):
                 yield self._format.fields(record[2])
             elif not self._skips:
                 return
@@ -382,64 +513,42 @@ class Feed:
         try:
             # A yes or no can be read as a number, but is not meant as one.
             return type(value) is not bool and self._format.number(value) is not None
-        except _BadRow:
+        except BadRow:
             return False
 
     def _is_time(self, name: str, value: Any) -> bool:
         try:
-            time = self._read_time(value)
-        except _BadRow:
+            time = read_time(self._format, value, name, self._time_format)
+        except BadRow:
             return False
         return isinstance(time, datetime) or _letters(name) in NUMERIC_TIME_NAMES or time >= LEAST_EPOCH
-
-    def _read_time(self, value: Any) -> Time:
-        text = str(value)
-        if self._time_format is None and text[4:5] == "-":
-            # The common form of most feeds first.
-            try:
-                return datetime.fromisoformat(text)
-            except ValueError:
-                pass
-        if _is_missing(value):
-            raise _BadRow("the time is missing", self.time)
-        if self._time_format is not None:
-            with suppress(ValueError):
-                return datetime.strptime(text.strip(), self._time_format)
-            raise _BadRow(f"{_shown(value)} is not a time of the form {self._time_format!r}", self.time)
-        # Numbers before other forms: to `fromisoformat`, 20180101.05 is five o'clock.
-        with suppress(_BadRow):
-            number = self._format.number(value)
-            if number is not None:
-                return number
-        with suppress(ValueError):
-            return _parse_date(text.strip())
-        raise _BadRow(f"{_shown(value)} is not a time (forms of its own need a time_format)", self.time)
 
     def _read_records(self) -> Iterator[_Record]:
         """All rows from here on, good or bad."""
         while True:
             try:
                 cells: Any = self._read_record()
-            except _BadRow as bad:
+            except BadRow as bad:
                 cells = bad
             except _BROKEN as error:
                 raise self._error(f"row {self._number + 1}", error) from error
             if cells is None:
                 return
             self._number += 1
-            yield self._number, self._lines.offset, cells
+            yield self._number, self._lines.offset, cells, self._raw
 
     def _read_record(self) -> Any:
         """Cells of the next row, None at the end."""
         line = self._lines.take()
         while line.isspace() and _is_blank(line):
             line = self._lines.take()
+        self._raw = line
         if not line:
             return None
         self._continuation.clear()
         try:
             return self._format.parse(self._decode(line), self._following)
-        except _BadRow:
+        except BadRow:
             # A stray quote took rows that have nothing to do with it.
             self._lines.hand_back(self._continuation)
             raise
@@ -451,34 +560,174 @@ class Feed:
             self._continuation.append(line)
             room -= len(line)
             if room < 0 or len(self._continuation) == MAX_ROW_LINES:
-                raise _BadRow("a quoted cell is not closed")
+                raise BadRow("a quoted cell is not closed")
             yield self._decode(line)
 
     def _decode(self, line: bytes) -> str:
         if len(line) > MAX_LINE:
             self._lines.drop_rest_of(line)
-            raise _BadRow(f"the line is longer than {MAX_LINE} bytes")
+            raise BadRow(f"the line is longer than {MAX_LINE} bytes")
         if b"\0" in line:
-            raise _BadRow(f"byte {self._lines.offset - len(line) + line.index(0)} is NUL")
+            raise BadRow(f"byte {self._lines.offset - len(line) + line.index(0)} is NUL")
         try:
             return line.decode(self._encoding)
         except UnicodeDecodeError as error:
             place = self._lines.offset - len(line) + error.start
             column = self._format.column_at(line[: error.start].decode(self._encoding))
-            raise _BadRow(f"byte {place}, {line[error.start]:#04x}, is not {self._encoding}", column) from None
+            raise BadRow(f"byte {place}, {line[error.start]:#04x}, is not {self._encoding}", column) from None
 
-    def _reject(self, number: int, bad: _BadRow) -> None:
-        error = self._error(f"row {number}", bad)
+    def _reject(self, refused: Refused) -> None:
+        message = refusal(self.name, refused)
         if not self._skips:
-            raise error from None
+            raise FeedError(message)
         self.n_bad += 1
         if self._on_bad is not None:
-            self._on_bad(str(error))
+            self._on_bad(message)
 
     def _error(self, place: str | None, error: Exception) -> FeedError:
         column = getattr(error, "column", None)
-        places = [place, None if column is None else f"column {_shown(column)}"]
+        places = [place, None if column is None else f"column {shown(column)}"]
         return FeedError(": ".join(filter(None, [self.name, ", ".join(filter(None, places)), _reason(error)])))
+
+
+class Folder:
+    r"""All files of a folder, in the order of their names, as one feed.
+
+    Files are CSV or JSON lines by their extension, plain or gzip; others, and those whose name begins with a dot, are
+    passed over. All of them have the columns that were found in the first.
+
+    Parameters
+    ----------
+    path : path
+        Of the folder.
+    columns, time, key, follow, **options
+        As in `Feed`. A folder that is followed may get new files; their names must come behind those that are there.
+        When one comes, the file before it is taken to be complete.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     for day, power in (("monday", 4.5), ("tuesday", 4.7)):
+    ...         _ = Path(folder, f"{day}.csv").write_text(f"power\n{power}\n")
+    ...     with Folder(folder) as feed:
+    ...         print([(row.number, row.values) for row in feed.events()], feed.position["file"])
+    [(1, {'power': 4.5}), (2, {'power': 4.7})] tuesday.csv
+    """
+
+    is_replayable = True
+
+    @property
+    def is_live(self) -> bool:
+        """Whether new files are waited for."""
+        return self.follow
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        columns: Sequence[str] | None = None,
+        time: str | None = "auto",
+        *,
+        key: str | None = None,
+        follow: bool = False,
+        **options: Any,
+    ) -> None:
+        self.path, self.name, self.follow = Path(path), _printable(os.fspath(path)), follow
+        self.key, self._options = key, options
+        first = self._next("")
+        if first is None:
+            raise FeedError(f"{self.name}: there is no CSV or JSON lines file in this folder")
+        self._rows_before = self._bytes_before = 0
+        self._feed = self._open(first, columns, time)
+        self.columns, self.readings, self.time = self._feed.columns, self._feed.readings, self._feed.time
+        self.unread_time = self._feed.unread_time
+
+    def _open(self, name: str, columns: Sequence[str] | None, time: str | None) -> Feed:
+        follow = self.follow and not name.lower().endswith(".gz")
+        self._file = name
+        return Feed(self.path / name, columns, time, key=self.key, follow=follow, **self._options)
+
+    def _names(self) -> list[str]:
+        try:
+            found = [entry.name for entry in os.scandir(self.path) if entry.is_file() and entry.stat().st_size]
+        except OSError as error:
+            raise FeedError(f"{self.name}: {_reason(error)}") from error
+        return sorted(name for name in found if not name.startswith(".") and _extension(name) in FORMATS)
+
+    def _next(self, name: str) -> str | None:
+        return next((other for other in self._names() if other > name), None)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def events(self) -> Iterator[Event]:
+        """Rows of all files, rows that cannot be read, and None while nothing comes."""
+        while True:
+            for event in self._feed.events():
+                if event is None:
+                    if self._next(self._file) is not None:
+                        self._feed.finish()
+                    yield None
+                elif self._rows_before:
+                    yield event._replace(number=event.number + self._rows_before)
+                else:
+                    yield event
+            following = self._next(self._file)
+            while following is None:
+                if not self.follow:
+                    return
+                yield None
+                clock.sleep(_PAUSE)
+                following = self._next(self._file)
+            self._rows_before += self._feed.position["number"]
+            self._bytes_before += self._feed.size or 0
+            self._feed.close()
+            self._feed = self._open(following, self.readings, self.time)
+
+    @property
+    def size(self) -> int:
+        """Bytes of all files on disk."""
+        return sum((self.path / name).stat().st_size for name in self._names())
+
+    @property
+    def n_read(self) -> int:
+        """Bytes read: `size` when all is read."""
+        return self._bytes_before + self._feed.n_read
+
+    @property
+    def position(self) -> dict[str, Any]:
+        """Where the feed stands behind the last event: file, place in it, and rows before it."""
+        return self._in_file(self._feed.position)
+
+    def _in_file(self, place: dict[str, Any]) -> dict[str, Any]:
+        return place | {"file": self._file, "rows_before": self._rows_before}
+
+    def seek(self, position: Mapping[str, Any]) -> None:
+        """Go on behind a `position` of an earlier reading."""
+        name = position.get("file")
+        names = self._names()
+        if name not in names:
+            raise FeedError(f"{self.name}: {name} is gone, where the rows so far end")
+        self._feed.close()
+        self._feed = self._open(name, self.readings, self.time)
+        self._feed.seek(position)
+        self._rows_before = position["rows_before"]
+        self._bytes_before = sum((self.path / other).stat().st_size for other in names if other < name)
+
+    def acknowledge(self) -> None:
+        """Nothing to do: files stay as they are."""
+
+    def unfinished(self, event: Row | Refused) -> dict[str, Any] | None:
+        """Where the feed stood before the last event, if that has no newline: someone may still be writing it."""
+        before = self._feed.unfinished(event)
+        return None if before is None or self._next(self._file) is not None else self._in_file(before)
+
+    def close(self) -> None:
+        """Close the file at hand."""
+        self._feed.close()
 
 
 class _Source(io.RawIOBase):
@@ -509,6 +758,16 @@ class _Source(io.RawIOBase):
     def tell(self) -> int:
         return self.position
 
+    def is_ready(self, seconds: float) -> bool:
+        """Whether reading would not have to wait, after waiting so long."""
+        if self._stream.seekable():
+            return True
+        try:
+            return bool(select.select([self._stream], [], [], seconds)[0])
+        except (OSError, ValueError):
+            # What is no file of the system cannot be asked.
+            return True
+
     def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
         if whence != os.SEEK_SET:
             raise io.UnsupportedOperation("a feed is measured from its start")
@@ -523,8 +782,10 @@ def _buffered(stream: Any) -> io.BufferedReader[_Source]:
 class _Lines:
     """Lines of a binary stream, and the byte behind the last one that was taken."""
 
-    def __init__(self, stream: io.BufferedReader[_Source]) -> None:
+    def __init__(self, stream: io.BufferedReader[_Source], follow: bool = False) -> None:
         self.offset = 0
+        # Whether a line without a newline is still being written, and what has come of it.
+        self._follow, self._begun = follow, b""
         # Behind the last line, if that has no newline.
         self.cut_at = -1
         self._stream = stream
@@ -534,11 +795,27 @@ class _Lines:
 
     def take(self) -> bytes:
         """The next line with its newline, empty at the end. Of a line that is too long, MAX_LINE + 1 bytes."""
-        line = self._waiting.pop() if self._waiting else self._stream.readline(MAX_LINE + 1)
+        line = self._waiting.pop() if self._waiting else self._read_line()
         self.offset += len(line)
         if line and not line.endswith(b"\n"):
             self.cut_at = self.offset
         return line
+
+    def _read_line(self) -> bytes:
+        line = self._begun + self._stream.readline(MAX_LINE + 1 - len(self._begun))
+        self._begun = b""
+        if self._follow and len(line) <= MAX_LINE and not line.endswith(b"\n"):
+            self._begun, line = line, b""
+        return line
+
+    def finish(self) -> None:
+        """Take what is there of the last line for the whole of it."""
+        self._follow = False
+
+    def is_dry(self, seconds: float = 0.0) -> bool:
+        """Whether a pipe has nothing to read, after waiting so long for it."""
+        source = self._stream.raw
+        return not self._waiting and source.position == self.offset and not source.is_ready(seconds)
 
     def hand_back(self, lines: list[bytes]) -> None:
         """Undo the last calls of `take`."""
@@ -553,6 +830,7 @@ class _Lines:
     def seek(self, offset: int) -> None:
         """Go to the end of a row."""
         self._waiting.clear()
+        self._begun = b""
         # One byte before: it shows whether a row ends here.
         self.offset = self._stream.seek(max(offset - 1, 0))
         self.drop_to(offset)
@@ -563,188 +841,12 @@ class _Lines:
         while self.offset < offset:
             chunk = self._waiting.pop() if self._waiting else self._stream.read(min(offset - self.offset, _BUFFER_SIZE))
             if not chunk:
-                raise _BadRow(f"the feed ends before byte {offset}, where this row ended")
+                raise BadRow(f"the feed ends before byte {offset}, where this row ended")
             self.offset += len(chunk)
             last = chunk[-1:]
         # The last row of a file may have had no newline when it was read.
         if self.offset > offset or (last != b"\n" and self._stream.peek(1)[:1] not in (b"", b"\r", b"\n")):
-            raise _BadRow(f"does not end at byte {offset}")
-
-
-class _Format(Protocol):
-    """What a feed asks of its format. Cells are what `parse` returns."""
-
-    columns: tuple[str, ...]  # empty where they are not known before the first row
-
-    def parse(self, text: str, following: Callable[[], Iterator[str]]) -> Any: ...
-
-    def column_at(self, text: str) -> str | None: ...  # behind so much of a row; None where that cannot be told
-
-    def choose(self, readings: Sequence[str], time: str | None) -> None: ...
-
-    def fields(self, cells: Any) -> dict[str, Any]: ...
-
-    def number(self, value: Any) -> float | None: ...
-
-    def time(self, cells: Any) -> Any: ...
-
-    def values(self, cells: Any) -> dict[str, float]: ...
-
-
-class _Csv:
-    """Rows of cells under a header."""
-
-    def __init__(self, delimiter: str, decimal: str) -> None:
-        self.columns: tuple[str, ...] = ()
-        self._delimiter = delimiter
-        self._decimal = decimal
-
-    def parse(self, text: str, following: Callable[[], Iterator[str]]) -> list[str]:
-        if '"' in text:
-            try:
-                cells = next(csv.reader(chain([text], following()), delimiter=self._delimiter, strict=True))
-            except csv.Error as error:
-                at_end = "end of data" in str(error)
-                raise _BadRow("a quoted cell is not closed" if at_end else f"is not CSV: {error}") from None
-        else:
-            text = text.rstrip("\r\n")
-            if "\r" in text:
-                raise _BadRow("a carriage return stands inside the row")
-            cells = text.split(self._delimiter)
-        if self.columns and len(cells) != len(self.columns):
-            found = f"{len(cells)} cells instead of {len(self.columns)}"
-            if len(cells) > len(self.columns):
-                raise _BadRow(found)
-            raise _BadRow(f"there are {found}", self.columns[len(cells)])
-        return cells
-
-    def column_at(self, text: str) -> str | None:
-        n = text.count(self._delimiter)
-        return self.columns[n] if '"' not in text and n < len(self.columns) else None
-
-    def choose(self, readings: Sequence[str], time: str | None) -> None:
-        self._readings = [(name, self.columns.index(name)) for name in readings]
-        self._time_index = 0 if time is None else self.columns.index(time)
-
-    def fields(self, cells: list[str]) -> dict[str, Any]:
-        return dict(zip(self.columns, cells, strict=True))
-
-    def number(self, value: str) -> float | None:
-        if _is_missing(value):
-            return None
-        # Python reads 1_000, and 1.000 with a decimal comma is a thousand elsewhere: both are mistakes here.
-        if "_" not in value and (self._decimal == "." or "." not in value):
-            try:
-                return _finite(float(value.replace(self._decimal, ".")), value)
-            except ValueError:
-                pass
-        raise _BadRow(f"{_shown(value)} is not a number")
-
-    def time(self, cells: list[str]) -> str:
-        return cells[self._time_index]
-
-    def values(self, cells: list[str]) -> dict[str, float]:
-        # Most rows hold plain numbers only: one pass finds that out, and leaves all others to a closer look.
-        if self._decimal == "." and "_" not in "".join(cells):
-            try:
-                values = {name: float(cells[index]) for name, index in self._readings}
-            except ValueError:
-                pass
-            else:
-                if math.isfinite(sum(values.values())):
-                    return values
-        return _numbers(((name, cells[index]) for name, index in self._readings), self.number)
-
-
-class _Json:
-    """One object per line."""
-
-    columns: tuple[str, ...] = ()
-
-    def parse(self, text: str, following: Callable[[], Iterator[str]]) -> dict[str, Any]:
-        try:
-            cells = json.loads(text)
-        except json.JSONDecodeError as error:
-            reason = error.msg.removesuffix(" at")
-            raise _BadRow(f"is not JSON: {reason} at character {error.pos + 1}") from None
-        except (ValueError, RecursionError) as error:
-            raise _BadRow(f"is not JSON: {error}") from None
-        if not isinstance(cells, dict):
-            raise _BadRow(f"{_shown(cells)} is not an object")
-        return _flat(cells) if any(type(value) is dict for value in cells.values()) else cells
-
-    def column_at(self, text: str) -> str | None:
-        return None
-
-    def choose(self, readings: Sequence[str], time: str | None) -> None:
-        self._readings = readings
-        self._time_name = time or ""
-
-    def fields(self, cells: dict[str, Any]) -> dict[str, Any]:
-        return cells
-
-    def number(self, value: Any) -> float | None:
-        if _is_missing(value):
-            return None
-        if isinstance(value, str):
-            raise _BadRow(f"{_shown(value)} is text, not a number")
-        if not isinstance(value, int | float):
-            raise _BadRow(f"{_shown(value)} is not a number")
-        try:
-            return _finite(float(value), value)
-        except OverflowError:
-            return _finite(math.inf, value)
-
-    def time(self, cells: dict[str, Any]) -> Any:
-        return cells.get(self._time_name)
-
-    def values(self, cells: dict[str, Any]) -> dict[str, float]:
-        return _numbers(((name, cells.get(name)) for name in self._readings), self.number)
-
-
-def _flat(cells: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Objects inside an object as columns of their own.
-
-    >>> _flat({"at": 1, "sensor": {"wind": 8.1, "pitch": {"left": 2}}})
-    {'at': 1, 'sensor.wind': 8.1, 'sensor.pitch.left': 2}
-    """
-    flat: dict[str, Any] = {}
-    for name, value in cells.items():
-        flat |= _flat(value, f"{prefix}{name}.") if type(value) is dict else {f"{prefix}{name}": value}
-    return flat
-
-
-def _numbers(fields: Iterable[tuple[str, Any]], number_of: Callable[[Any], float | None]) -> dict[str, float]:
-    numbers = {}
-    for name, value in fields:
-        try:
-            number = number_of(value)
-        except _BadRow as bad:
-            bad.column = name
-            raise
-        if number is not None:
-            numbers[name] = number
-    return numbers
-
-
-def _finite(number: float, value: Any) -> float | None:
-    """The number, None for NaN of any sign."""
-    if math.isinf(number):
-        raise _BadRow(f"{_shown(value)} is not finite")
-    return None if math.isnan(number) else number
-
-
-def _is_missing(value: Any) -> bool:
-    if isinstance(value, str):
-        return value.strip().lower() in MISSING
-    return value is None or (isinstance(value, float) and math.isnan(value))
-
-
-def _parse_date(text: str) -> datetime:
-    if parts := _KIN_OF_ISO.fullmatch(text):
-        year, month, day, hour, rest, zone = parts.groups(default="")
-        text = f"{year}-{month:0>2}-{day:0>2}T{hour:0>2}{rest or ':00'}{'Z' if zone.isalpha() else zone}"
-    return datetime.fromisoformat(text)
+            raise BadRow(f"does not end at byte {offset}")
 
 
 def _column_names(cells: list[str]) -> tuple[str, ...]:
@@ -752,12 +854,12 @@ def _column_names(cells: list[str]) -> tuple[str, ...]:
     named = [name for name in names if name]
     for name in named:
         if named.count(name) > 1:
-            raise _BadRow("the name comes twice", name)
+            raise BadRow("the name comes twice", name)
     if not named:
-        raise _BadRow("no column has a name")
+        raise BadRow("no column has a name")
     # Whole numbers are names that pandas gives to columns.
     if not all(map(str.isdecimal, named)) and all(map(_is_float, named)):
-        raise _BadRow(f"{_shown(named[0])} is a number, not the name of a column: the feed has no header")
+        raise BadRow(f"{shown(named[0])} is a number, not the name of a column: the feed has no header")
     return names
 
 
@@ -785,9 +887,9 @@ def _letters(name: str) -> str:
 
 def _did_you_mean(name: str, columns: Sequence[str]) -> str:
     by_lower = {column.lower(): column for column in columns if column}
-    close = [_shown(by_lower[lower]) for lower in get_close_matches(name.lower(), by_lower)]
+    close = [shown(by_lower[lower]) for lower in get_close_matches(name.lower(), by_lower)]
     return (
-        f"; did you mean {' or '.join(close)}?" if close else f"; there are {_shown(', '.join(by_lower.values()), 200)}"
+        f"; did you mean {' or '.join(close)}?" if close else f"; there are {shown(', '.join(by_lower.values()), 200)}"
     )
 
 
@@ -802,6 +904,12 @@ def _size(stream: BinaryIO) -> int | None:
         status = os.fstat(stream.fileno())
         return status.st_size if stat.S_ISREG(status.st_mode) else None
     return None
+
+
+def refusal(name: str, refused: Refused) -> str:
+    """A row that was refused, as one line: the feed, the row, the column, and what is wrong there."""
+    separator = ", " if refused.reason.startswith("column ") else ": "
+    return f"{name}: row {refused.number}{separator}{refused.reason}"
 
 
 def _reason(error: Exception) -> str:
@@ -821,12 +929,8 @@ def _reason(error: Exception) -> str:
     return str(error)
 
 
-def _shown(value: Any, width: int = 40) -> str:
-    """A value in a message: on one line, and short."""
-    text = value if isinstance(value, str) else repr(value)
-    if len(text) > width:
-        text = text[: width - 3] + "..."
-    return repr(text) if isinstance(value, str) else text
+def _extension(name: str) -> str:
+    return os.path.splitext(name.lower().removesuffix(".gz"))[1]
 
 
 def _printable(name: str) -> str:

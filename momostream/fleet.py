@@ -1,8 +1,8 @@
 """One model per key, as many as there are sensors or machines, within a budget of memory.
 
 A `Fleet` makes a model when the first row of a key comes and keeps those in use in memory. Beyond its budget, the ones
-used least recently are put to rest: without their factors, which are most of a model and can be made again, and
-compressed. A model that comes back goes on bit for bit as if it had never left.
+used least recently are put to rest in the store, or compressed in memory where there is none: without their factors,
+which are most of a model and can be made again. A model that comes back goes on bit for bit as if it had never left.
 """
 
 from __future__ import annotations
@@ -14,12 +14,13 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
+from momostream.blocks import Packed
 from momostream.online import LEAST_PARAMETER, MOMoGPRegressor
-from momostream.store import DeadLetter, Key, Output, Packed, Position, Store, plain_key
+from momostream.store import DeadLetter, Key, Output, Position, Store, plain_key
 from momostream.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
-    from momostream.store import Model
+    from momostream.blocks import Model
 
 __all__ = ["Fleet"]
 
@@ -61,10 +62,9 @@ class Fleet:
     Notes
     -----
     All models in a store stem from the same place of the source, that of the last commit, or rows would be lost or
-    learnt twice after a crash. So a model that has to leave between two commits does not go to the store yet: it is
-    kept compressed in memory, and written by the next `commit`. Such models count towards the budget; when they take
-    half of it `needs_commit` becomes True, and whoever knows the place of the source should commit soon. `close` does
-    not commit, for the same reason.
+    learnt twice after a crash. So a model that has to leave between two commits is put into the transaction that the
+    next `commit` ends: others do not see it before, and without that commit it is as it was. `close` does not commit,
+    for the same reason.
 
     Every call that asks a model counts as a change of it: which factors there are, and which parts were used last, is
     part of a model. A drift detector starts afresh when a model comes back, as it does when a model is loaded.
@@ -104,6 +104,8 @@ class Fleet:
         self._changed: set[Key] = set()
         self._keys: set[Key] = set() if store is None else set(store.keys())
         self._live_bytes = self._packed_bytes = 0
+        #: Plain data about the fleet, which its store keeps.
+        self.about: dict[str, Any] = {}
         # By key, newest last: lengthscales by input, and noise.
         self._kin: OrderedDict[Key, tuple[dict[Any, float], float]] = OrderedDict()
         if store is not None:
@@ -132,8 +134,7 @@ class Fleet:
             self._meet_kin(key, model)
         if found is None:
             # After learning: a first row that is refused makes no model.
-            self._keys.add(key)
-            self._touch(key, _Live(model))
+            self.add(key, model)
 
     def predict_one(self, key: Any, x: Mapping[Any, Any], with_dist: bool = False) -> Any:
         """Predict the targets of one row; an unknown key gives what a model without rows gives, ``{}``."""
@@ -157,6 +158,18 @@ class Fleet:
         if found is None:
             raise KeyError(key)
         return found
+
+    def peek(self, key: Any) -> Any:
+        """The model of a key, None where there is none; as `model`."""
+        return self._find(plain_key(key))
+
+    def add(self, key: Any, model: Model) -> None:
+        """Take in a model that is there already, under a key that is not."""
+        key = plain_key(key)
+        if key in self._keys:
+            raise ValueError(f"there is a model of {key!r} already")
+        self._keys.add(key)
+        self._touch(key, _Live(model))
 
     def _find_or_make(self, key: Any) -> Model:
         """The model of a key; for an unknown one a model without rows, which is not kept."""
@@ -197,11 +210,6 @@ class Fleet:
         """Bytes of the models that rest in memory."""
         return self._packed_bytes
 
-    @property
-    def needs_commit(self) -> bool:
-        """Whether models that wait for the next commit take more than half of the budget."""
-        return self.store is not None and self._packed_bytes > self.memory_budget // 2
-
     def _find(self, key: Key) -> Model | None:
         """The model of a key, brought back if it rests, for a call that may change it."""
         live = self._live.get(key)
@@ -236,32 +244,35 @@ class Fleet:
     def _put_to_rest(self) -> None:
         """Let the model go that was used least recently."""
         key, live = next(iter(self._live.items()))
-        if self.store is None or key in self._changed:
-            # Before it leaves: a model that cannot be saved must not be lost.
+        # Before it leaves: a model that cannot be saved must not be lost.
+        if self.store is None:
             self._packed[key] = packed = Packed(live.model)
             self._packed_bytes += packed.nbytes
+        elif key in self._changed:
+            self.store.put(key, live.model)
+            self._changed.remove(key)
         del self._live[key]
         self._live_bytes -= live.nbytes
 
     # ------------------------------------------------------------------ commits
 
     def commit(
-        self, source: Position | None = None, outputs: Iterable[Output] = (), dead: Iterable[DeadLetter] = ()
+        self,
+        source: Position | None = None,
+        outputs: Iterable[Output] = (),
+        dead: Iterable[DeadLetter] = (),
+        alarms: Iterable[Output] = (),
     ) -> None:
         """Write all models that have changed, with where the source stands; see `momostream.store.Store.commit`.
 
-        If it fails the fleet is as it was, and the call may be repeated.
+        If it fails and no model has left memory since the last commit, the fleet is as it was, and the call may be
+        repeated. Else the rows since then are lost: open the store again, and go on from where it stands.
         """
         if self.store is None:
             raise ValueError("the fleet has no store to commit to")
-        changed: dict[Key, Model | Packed] = {
-            key: self._packed[key] if key in self._packed else self._live[key].model
-            for key in sorted(self._changed, key=repr)
-        }
-        self.store.commit(changed, source, outputs, dead, self._notes())
+        changed = {key: self._live[key].model for key in sorted(self._changed, key=repr)}
+        self.store.commit(changed, source, outputs, dead, self._notes(), alarms)
         self._changed.clear()
-        self._packed.clear()
-        self._packed_bytes = 0
 
     def close(self) -> None:
         """Let all models go and close the store; what has been learnt since the last commit is lost."""
@@ -307,15 +318,17 @@ class Fleet:
             model.set_hyperparameters({name: found[name] for name in names & found.keys()}, noise)
 
     def _notes(self) -> dict[str, Any]:
-        """The kin as plain data."""
+        """The kin, and what is said about the fleet, as plain data."""
         return {
+            "about": self.about,
             "kin": [
                 [Vocabulary([key]).state(), Vocabulary(lengths).state(), np.array([*lengths.values(), noise])]
                 for key, (lengths, noise) in self._kin.items()
-            ]
+            ],
         }
 
     def _read_notes(self, notes: Mapping[str, Any]) -> None:
+        self.about = dict(notes.get("about", {}))
         for key, names, values in notes.get("kin", []):
             *lengths, noise = values.tolist()
             lengthscales = dict(zip(Vocabulary.from_state(names).keys, lengths, strict=True))

@@ -263,6 +263,11 @@ class MOMoGPForecaster(Forecaster):
             raise ValueError(f"there is no timestamp {name!r}, and the step of the feed is not known yet")
         return inputs, (self._clock.last + step, kind)
 
+    def is_next(self, time: Any) -> bool:
+        """Whether a timestamp is that of the row behind the last one learnt, without a gap; so far as that is known."""
+        found = None if self.time is None else as_time(self.time, time)
+        return found is None or self._clock.step is None or not self._clock.n_missing(found[0] - self._clock.last)
+
     def _without_time(self, x: Any) -> Mapping[Any, Any]:
         if not isinstance(x, Mapping):
             raise TypeError(f"expected x to be a dict, got {type(x).__name__}")

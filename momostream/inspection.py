@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 from inspect import signature
 from os import PathLike
 from typing import Any
@@ -15,20 +15,24 @@ from rich.text import Text
 from rich.tree import Tree
 
 from momostream.online import MOMoGPRegressor
-from momostream.outline import Box, has_learnt, outline
-from momostream.running import Checkpoint
+from momostream.outline import Box, counted, has_learnt, outline
+from momostream.store import LINES, Position, Store
 from momostream.tracking import Track
 
-__all__ = ["print_model"]
+__all__ = ["print_model", "print_store"]
 
 # Columns that fit on a terminal, and nodes of the circuit that can be read there.
 MAX_COLUMNS, MAX_NODES = 12, 40
+# Keys of a store that are listed.
+MAX_KEYS = 20
+# Tables of a store in words.
+WORDS = ("prediction", "alarm", "refused row")
 
 
 def print_model(
-    path: str | PathLike[str], model: Any, run: Mapping[str, Any] | None, console: Console | None = None
+    path: str | PathLike[str], model: Any, places: Sequence[Position] = (), console: Console | None = None
 ) -> None:
-    """Print a model and where the run stood that saved it; ``run`` is None if none did."""
+    """Print a model, and where the feeds stand that it has learnt."""
     console = console or Console()
     console.print(f"[bold]{path}[/bold]", highlight=False)
     console.print(model.describe(), highlight=False, markup=False)
@@ -44,8 +48,24 @@ def print_model(
         console.print(_table("relevance of the inputs", pd.DataFrame({"share": model.relevance})))
     else:
         console.print(_table("weights of the experts, by series: mean over the steps", model.weights))
-    if run is not None:
-        _print_run(Checkpoint.from_plain(run), console)
+    for place in places:
+        _print_place(place, console)
+
+
+def print_store(path: str | PathLike[str], store: Store, console: Console | None = None) -> None:
+    """Print what a store holds: models by key, where feeds stand, and how many lines of what."""
+    console = console or Console()
+    console.print(f"[bold]{path}[/bold]", highlight=False)
+    rows = store.rows()
+    shown = pd.DataFrame({"rows": rows}, dtype=np.int64).head(MAX_KEYS)
+    console.print(f"{counted(len(rows), 'model')}, {sum(rows.values()):,} rows", highlight=False)
+    console.print(_table("rows learnt, by key", shown))
+    if len(rows) > len(shown):
+        console.print(f"and {len(rows) - len(shown):,} more keys", highlight=False)
+    for place in store.sources():
+        _print_place(place, console)
+    counts = (counted(store.count(table), what) for table, what in zip(LINES, WORDS, strict=True))
+    console.print(", ".join(counts), highlight=False)
 
 
 def _branch(box: Box, tree: Tree | None = None) -> Tree:
@@ -59,13 +79,12 @@ def _branch(box: Box, tree: Tree | None = None) -> Tree:
     return below
 
 
-def _print_run(checkpoint: Checkpoint, console: Console) -> None:
-    console.print(
-        f"saved by a run behind row {checkpoint.number:,}: {checkpoint.n_rows:,} rows learnt, {checkpoint.n_bad:,} bad",
-        highlight=False,
-    )
-    track = Track.from_state({**checkpoint.track, "waiting": []})
-    if track.n_scored:
+def _print_place(place: Position, console: Console) -> None:
+    learnt = f"{place.more.get('n_rows', place.number):,} rows learnt, {place.n_bad:,} bad"
+    console.print(f"{place.name}: stands behind row {place.number:,}: {learnt}", highlight=False, markup=False)
+    state = place.more.get("track")
+    track = None if state is None else Track.from_state({**state, "waiting": []})
+    if track is not None and track.n_scored:
         console.print(_table("scores so far (naive: RMSE of the last value)", track.summary))
 
 

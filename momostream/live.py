@@ -17,7 +17,7 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, T
 from rich.table import Table
 from rich.text import Text
 
-from momostream.feeds import Feed
+from momostream.feeds import Source
 from momostream.outline import counted
 from momostream.running import Run
 
@@ -106,13 +106,15 @@ class _View:
         """Rows, rows per second, error and coverage so far."""
         of = "" if self.total is None else f" of {self.total:,}"
         words = [f"{run.n_rows:,}{of} rows", f"{run.rows_per_second:,.0f} rows/s"]
-        if run.track.n_scored:
+        if run.track is None:
+            words.append(f"{counted(len(run.fleet), 'key')}, {run.fleet.n_live:,} in memory")
+        elif run.track.n_scored:
             summary = run.track.summary
             ratio = float((summary["rmse"] / summary["naive"]).mean())
             words.append(f"error {ratio:.2f} of the last value's")
             words.append(f"{run.track.level:.0%} intervals hold {summary['coverage'].mean():.1%}")
-        if run.feed.n_bad:
-            words.append(counted(run.feed.n_bad, "bad row"))
+        if run.n_bad:
+            words.append(counted(run.n_bad, "bad row"))
         return words
 
 
@@ -170,7 +172,7 @@ class LiveView(_View):
 class Bar(_View):
     """A progress bar: how much of the feed has been read, rows per second, scores."""
 
-    def __init__(self, feed: Feed, n_rows: int | None = None) -> None:
+    def __init__(self, feed: Source, n_rows: int | None = None) -> None:
         super().__init__(feed.name, n_rows)
         self._feed = feed
         columns = [
@@ -180,11 +182,12 @@ class Bar(_View):
             TextColumn("{task.fields[words]}"),
         ]
         self._screen = self._progress = Progress(*columns, TimeRemainingColumn(), console=Console(stderr=True))
-        self._task = self._progress.add_task(feed.name, total=n_rows or feed.size, words="")
+        # What comes from a broker has no end.
+        self._task = self._progress.add_task(feed.name, total=n_rows or getattr(feed, "size", None), words="")
 
     def show(self, run: Run) -> None:
         """Show the run now."""
-        done = run.n_rows if self.total else self._feed.position
+        done = run.n_rows if self.total else getattr(self._feed, "n_read", 0)
         self._progress.update(self._task, completed=done, words=", ".join(self.words(run)))
 
 

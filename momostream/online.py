@@ -337,6 +337,11 @@ class MOMoGPRegressor(base.MultiTargetRegressor):
         time = _seconds(self.clock, x.get(self.clock))
         return {key: value for key, value in x.items() if key != self.clock}, time
 
+    def is_late(self, time: Any) -> bool:
+        """Whether a timestamp is not after that of the last row learnt; never where the clock is not a field."""
+        seconds = None if isinstance(self.clock, bool) else _seconds(self.clock, time)
+        return seconds is not None and self.n_rows > 0 and seconds <= self._time
+
     def _now(self, time: float | None) -> float:
         if time is not None:
             return time

@@ -20,14 +20,12 @@ from momostream.online import MOMoGPRegressor
 if TYPE_CHECKING:
     from momostream.forecasting import MOMoGPForecaster
 
-__all__ = ["from_tree", "load", "load_run", "save", "to_tree"]
+__all__ = ["from_tree", "load", "save", "to_tree"]
 
 REGRESSOR, FORECASTER = "regressor", "forecaster"
 
 
-def save(
-    model: MOMoGPRegressor | MOMoGPForecaster, path: str | PathLike[str], run: Mapping[str, Any] | None = None
-) -> None:
+def save(model: MOMoGPRegressor | MOMoGPForecaster, path: str | PathLike[str]) -> None:
     """Write a model to a file, all or nothing.
 
     Parameters
@@ -36,8 +34,6 @@ def save(
         The model.
     path
         File to create or replace.
-    run
-        Where a run over a feed stands, as plain data: kept beside the model, for `load_run`.
 
     Examples
     --------
@@ -56,7 +52,7 @@ def save(
     # Within the lock: what is learnt meanwhile must not be half of the file.
     with model._lock:
         kind, tree = to_tree(model)
-        container.write(path, kind, tree if run is None else tree | {"run": dict(run)})
+        container.write(path, kind, tree)
 
 
 def load(path: str | PathLike[str]) -> Any:
@@ -67,19 +63,13 @@ def load(path: str | PathLike[str]) -> Any:
     momostream.container.FileFormatError
         The file is not one of ours, is cut off or altered, or comes from a newer version.
     """
-    return load_run(path)[0]
-
-
-def load_run(path: str | PathLike[str]) -> tuple[Any, dict[str, Any] | None]:
-    """Read a model, and where the run stood that saved it; None if it was not saved by a run."""
     kind, tree = container.read(path)
     if kind not in {REGRESSOR, FORECASTER}:
         raise container.FileFormatError(f"{path}: holds a {kind}, expected a {REGRESSOR} or a {FORECASTER}")
     try:
-        model = from_tree(kind, tree)
+        return from_tree(kind, tree)
     except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
         raise container.FileFormatError(f"{path}: the contents do not fit this version ({error})") from error
-    return model, tree.get("run")
 
 
 def to_tree(model: MOMoGPRegressor | MOMoGPForecaster) -> tuple[str, dict[str, Any]]:

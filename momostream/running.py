@@ -1,199 +1,124 @@
-"""Runs over a feed: predict, then learn, row by row, with checkpoints that a run goes on from exactly."""
+"""Runs over a feed: predict, then learn, with commits that a run goes on from exactly.
+
+A run takes what its feed has, groups it by key, and hands the rows of each key to its model; predictions go out in the
+order of the rows. A commit is one transaction of the fleet's store: all models that have changed, the place in the
+feed, the predictions, alarms and refused rows since the last one, and how far files have been written. Whatever ends a
+run, the next one begins at the last commit, cuts files back to it, and continues as if nothing had happened.
+"""
 
 from __future__ import annotations
 
-import re
+import json
 import time
+import zlib
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass
-from datetime import datetime
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from momostream import persistence
+from threadpoolctl import threadpool_limits
+
 from momostream.container import FileFormatError
-from momostream.feeds import FeedError, Row
-from momostream.online import MOMoGPRegressor
-from momostream.sinks import Sink, Written
+from momostream.feeds import Event, FeedError, Refused, Row, Source, refusal
+from momostream.fleet import Fleet
+from momostream.plans import Plan, Step, shares, take_rows
+from momostream.sinks import Lines, Sink, Written, alarm_texts
+from momostream.store import DeadLetter, Output, Position, Store
 from momostream.tracking import Outlook, Track
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from momostream.forecast import Forecast
-    from momostream.forecasting import MOMoGPForecaster
 
-__all__ = ["Checkpoint", "Plan", "Run", "Source", "Stopped", "make_model", "shares"]
+__all__ = ["ONLY", "Channel", "Outlet", "Run", "in_share", "letter_text", "source_name"]
 
+#: Key of the model of a feed without keys.
+ONLY = "model"
 # Rows that are kept to be drawn in front of the last forecast.
 N_RECENT = 240
 # Others may look at a file that is being written.
 FLUSH_SECONDS = 2.0
+# Rows from one commit to the next: so many for each key, which pays for writing its model, within these bounds.
+ROWS_PER_KEY, COMMIT_ROWS = 10, (5000, 100_000)
+# Of a live feed: seconds that a row waits for others at most, and after which a commit is made when nothing comes.
+MOST_WAIT, IDLE_SECONDS = 0.5, 1.0
+# Laws whose intervals are found together.
+N_TOGETHER = 128
 
 
-@dataclass(frozen=True)
-class Plan:
-    """What a run does with each row.
+class Outlet(Protocol):
+    """Where numbered texts go beyond this machine; those of `momostream.brokers` are some."""
 
-    Parameters
-    ----------
-    targets
-        Columns to predict.
-    inputs
-        Columns that are known when the targets are not.
-    time
-        Column of the timestamp; None where there is none.
-    horizon
-        Rows to forecast; None predicts the targets of a row from its own inputs.
-    level
-        Probability of the intervals.
-    every
-        Rows from one forecast to the next.
-    """
+    def send(self, lines: Iterable[tuple[int, Any, str]]) -> int:
+        """Send lines, each with its number and key; the last number that has arrived for sure, 0 for none."""
 
-    targets: tuple[str, ...]
-    inputs: tuple[str, ...] = ()
-    time: str | None = None
-    horizon: int | None = None
-    level: float = 0.9
-    every: int = 1
-
-    def __post_init__(self) -> None:
-        if not self.targets:
-            raise ValueError("there is no target to predict")
-        if self.horizon is None and not self.inputs:
-            raise ValueError(
-                "there is no input to predict the targets from: name other columns, or a horizon to forecast them"
-            )
-        for kind, names in (("target", self.targets), ("input", self.inputs)):
-            twice = [name for name in names if names.count(name) > 1]
-            if twice:
-                raise ValueError(f"column {twice[0]!r} is named twice as {kind}")
-        both = sorted({*self.targets} & {*self.inputs})
-        if both:
-            raise ValueError(f"column {both[0]!r} is named as target and as input")
-        if self.time in {*self.targets, *self.inputs}:
-            raise ValueError(f"column {self.time!r} is the time: it cannot be a target or an input as well")
-        for name, value in (("horizon", self.horizon), ("every", self.every)):
-            if value is not None and value < 1:
-                raise ValueError(f"{name}={value} is not accepted: use a whole number of at least 1")
-        if not 0.0 < self.level < 1.0:
-            raise ValueError(f"level={self.level} is not accepted: use a number between 0 and 1")
-
-    @property
-    def columns(self) -> tuple[str, ...]:
-        """Columns of numbers that are read."""
-        return (*self.targets, *self.inputs)
+    def close(self) -> None:
+        """Let go of it."""
 
 
-@dataclass(frozen=True)
-class Checkpoint:
-    """Where a run stood when its model was saved.
+class Channel:
+    """Texts on their way out: predictions, alarms or refused rows.
 
     Parameters
     ----------
-    plan
-        What it did with each row.
-    before
-        Byte and number behind which the last row comes.
-    last
-        That row: number, byte behind it, time, values.
-    n_rows, n_bad
-        Rows learnt, and bad ones before the last.
-    replayable
-        Whether the feed can be read again.
-    written, format
-        How far the output was written, and its format; None where it was no file.
-    track
-        Scores.
+    table
+        Of the store: one of `momostream.store.LINES`.
+    place
+        A `Sink` is written to at once and cut back when a run goes on; an `Outlet` gets what has been committed, until
+        it says that it has it; None: the store keeps them.
     """
 
-    plan: Plan
-    before: tuple[int, int]
-    last: tuple[int, int, str | float | None, dict[str, float]]
-    n_rows: int
-    n_bad: int
-    replayable: bool
-    written: Written | None
-    format: str | None
-    track: Mapping[str, Any]
+    def __init__(self, table: str, place: Sink | Outlet | None = None) -> None:
+        self.table = table
+        self.sink = place if isinstance(place, Sink) else None
+        self.outlet = None if isinstance(place, Sink) else place
+        self.waiting: list[Output] = []
+        self._sent = 0
 
-    @property
-    def number(self) -> int:
-        """Of the last row."""
-        return self.last[0]
+    def add(self, key: Any, offset: int, text: str) -> None:
+        """Take in a text."""
+        if self.sink is not None:
+            self.sink.write(text)
+        else:
+            self.waiting.append(Output(key, offset, text))
 
-    def to_plain(self) -> dict[str, Any]:
-        """As data of a saved model."""
-        written = None if self.written is None else tuple(self.written)
-        return {**vars(self), "plan": asdict(self.plan), "written": written, "track": dict(self.track)}
-
-    @classmethod
-    def from_plain(cls, data: Mapping[str, Any]) -> Checkpoint:
-        """From the data of a saved model."""
-        try:
-            written = None if data["written"] is None else Written(*data["written"])
-            return cls(**{**data, "plan": Plan(**data["plan"]), "written": written})
-        except (KeyError, TypeError, ValueError) as error:
-            raise FileFormatError(f"the run in this file does not fit this version ({error})") from error
-
-
-class Stopped(Exception):  # noqa: N818 - nothing went wrong
-    """A run was asked to stop while it waited for a row."""
+    def deliver(self, store: Store) -> None:
+        """Send what has been committed; what has arrived is forgotten with the next commit."""
+        if self.outlet is None or store.count(self.table) <= self._sent:
+            return
+        if self.table == "dead":
+            lines = [(n, letter.key, letter_text(letter)) for n, letter in store.dead(self._sent)]
+        else:
+            found = store.outputs(self._sent) if self.table == "outputs" else store.alarms(self._sent)
+            lines = [(n, output.key, output.text) for n, output in found]
+        arrived = self.outlet.send(lines) if lines else 0
+        if arrived > self._sent:
+            self._sent = arrived
+            if self.table != "dead":
+                store.forget(self.table, arrived)
 
 
-def make_model(plan: Plan, settings: Mapping[str, Any] | None = None) -> MOMoGPRegressor | MOMoGPForecaster:
-    """A fresh model for a plan; ``settings`` are further parameters of `MOMoGPForecaster` or `MOMoGPRegressor`."""
-    given = {"seed": 0, **(settings or {})}
-    for name in ("horizon", "time", "clock"):
-        if name in given:
-            raise ValueError(f"{name} is part of the plan, and not a setting of the model")
-    for name in ("bounds", "transforms"):
-        limits = given.get(name)
-        unknown = [key for key in limits if key not in plan.targets] if isinstance(limits, dict) else []
-        if unknown:
-            raise ValueError(f"{name} are given for {unknown[0]!r}, which is no target")
-    try:
-        if plan.horizon is None:
-            return MOMoGPRegressor(**({"clock": plan.time or True} | given))
-        # Here and not above: river.time_series takes 2 s to import.
-        from momostream.forecasting import MOMoGPForecaster
-
-        return MOMoGPForecaster(**({"horizon": plan.horizon, "time": plan.time} | given))
-    except (AttributeError, TypeError) as error:
-        raise ValueError(f"the model does not accept these settings: {error}") from error
+def letter_text(letter: DeadLetter) -> str:
+    """A refused row of a store as a JSON object."""
+    return json.dumps(letter._asdict(), ensure_ascii=False)
 
 
-def shares(model: MOMoGPRegressor | MOMoGPForecaster) -> dict[str, float]:
-    """What counts in a model now: its inputs, or the experts of a forecaster."""
-    found = model.relevance if isinstance(model, MOMoGPRegressor) else model.weights.mean(axis=1).to_dict()
-    return {str(name): share for name, share in found.items()}
+def source_name(feed: Source) -> str:
+    """Under which name the place of a feed is kept: files may move, so their folder is no part of it."""
+    return feed.name if "://" in feed.name else Path(feed.name).name
 
 
-class Source(Protocol):
-    """Where rows come from; `momostream.feeds.Feed` is one."""
+def in_share(key: Any, share: tuple[int, int]) -> bool:
+    """Whether a key falls to this part of so many: the same everywhere and at all times.
 
-    n_bad: int
-
-    def __iter__(self) -> Iterator[Row]:
-        """Rows in order."""
-
-    def seek(self, offset: int, number: int) -> None:
-        """Go on behind this row."""
-
-    @property
-    def is_replayable(self) -> bool:
-        """Whether rows can be read again; if not, those that come are taken as the next ones."""
-
-    def is_cut_off(self, row: Row) -> bool:
-        """Whether someone may still be writing this row."""
-
-    def count_from(self, number: int) -> None:
-        """Number the rows that come behind this one."""
-
-    def reject(self, number: int, reason: str) -> None:
-        """Count a row that could not be learnt, or raise."""
+    Examples
+    --------
+    >>> [sum(in_share(f"T{n}", (part, 3)) for n in range(300)) for part in (1, 2, 3)]
+    [92, 107, 101]
+    """
+    part, parts = share
+    return zlib.crc32(repr(key).encode()) % parts == part - 1
 
 
 class Run:
@@ -202,30 +127,35 @@ class Run:
     Parameters
     ----------
     feed
-        Where rows come from.
-    model
-        A `MOMoGPForecaster` if the plan has a horizon, else a `MOMoGPRegressor`.
+        Where rows come from. If the fleet's store knows its place, it is moved there.
+    fleet
+        Models by key: `momostream.MOMoGPForecaster` if the plan has a horizon, else `momostream.MOMoGPRegressor`. A
+        feed without keys has one model, under the key `ONLY`. With a store, everything is committed to it.
     plan
         What is predicted from what.
-    sink
-        Where predictions go; None only learns and keeps scores.
-    save
-        File of the model and of where the run stands; None keeps nothing.
+    alarm_level
+        Probability of the interval that a value must leave to be an alarm.
     commit_every
-        Rows from one checkpoint to the next.
+        Rows from one commit to the next. None: ten for each key, at least 5,000 and at most 100,000.
     commit_seconds
-        Seconds after which a checkpoint is made in any case.
+        Seconds after which a commit is made in any case.
+    bad_rows
+        ``"stop"`` at a row that cannot be read or learnt, or ``"skip"`` it.
+    on_bad
+        Called with the message of every row that is skipped.
     learn_only
         Do not predict.
-    checkpoint
-        Go on from here: the feed is moved there.
+    share
+        ``(part, parts)``: only take the keys that fall to this part of so many, each of which has a store of its own.
 
     Attributes
     ----------
-    n_rows : int
-        Rows learnt.
-    track : Track
-        Scores so far.
+    predictions, alarms, dead : Channel or None
+        Where they go; to be set before `run`. Without, they are not made; refused rows are in the store in any case.
+    n_rows, n_bad : int
+        Rows learnt, rows refused.
+    track : Track or None
+        Scores so far; None where there are keys.
     outlook : Outlook or None
         The newest prediction.
     """
@@ -233,102 +163,157 @@ class Run:
     def __init__(
         self,
         feed: Source,
-        model: MOMoGPRegressor | MOMoGPForecaster,
+        fleet: Fleet,
         plan: Plan,
-        sink: Sink | None = None,
         *,
-        save: str | Path | None = None,
-        commit_every: int = 5000,
-        commit_seconds: float = 60.0,
+        alarm_level: float = 0.999,
+        commit_every: int | None = None,
+        commit_seconds: float = 10.0,
+        bad_rows: str = "stop",
+        on_bad: Callable[[str], object] | None = None,
         learn_only: bool = False,
-        checkpoint: Checkpoint | None = None,
+        share: tuple[int, int] | None = None,
     ) -> None:
-        self.feed, self.model, self.plan, self.sink, self.save = feed, model, plan, sink, save
-        self.commit_every, self.commit_seconds, self.learn_only = commit_every, commit_seconds, learn_only
-        self.n_rows, self.n_committed = 0, 0
-        self.last: Row | None = None
-        # A row that is not in the checkpoint, because its line may go on.
-        self.cut_off: Row | None = None
-        self._before, self._n_bad = (0, 0), 0
+        if not 0.0 < alarm_level < 1.0:
+            raise ValueError(f"alarm_level={alarm_level} is not accepted: use a number between 0 and 1")
+        self.feed, self.fleet, self.plan = feed, fleet, plan
+        self.alarm_level, self.commit_every, self.commit_seconds = alarm_level, commit_every, commit_seconds
+        self.bad_rows, self.on_bad, self.learn_only, self.share = bad_rows, on_bad, learn_only, share
+        self.name = source_name(feed)
+        self.predictions: Channel | None = None
+        self.alarms: Channel | None = None
+        self.dead: Channel | None = None
+        # Formats predictions, if they are asked for as text.
+        self.lines: Lines | None = None
+        self.n_rows = self.n_bad = 0
+        self.last: Row | Refused | None = None
+        # A row that is not in the last commit, because its line may go on.
+        self.cut_off: Row | Refused | None = None
         self.outlook: Outlook | None = None
-        self.track = Track(plan.targets, plan.horizon or 1, plan.level)
+        self.track = None if plan.key is not None else Track(plan.targets, plan.horizon or 1, plan.level)
         self.recent: deque[Row] = deque(maxlen=N_RECENT)
-        self._stopping = self._waiting = False
+        self._block: list[Row | Refused] = []
+        self._block_since = 0.0
+        self._letters: list[DeadLetter] = []
+        self._files: dict[str, Written | None] = {}
+        # The last row that was taken, and where the feed stood behind it, for those who stop at a bad row.
+        self._behind: tuple[Row | Refused | None, dict[str, Any]] = None, {}
+        # Scores are kept row by row, and who stops at a bad row must not have learnt those behind it.
+        self._row_by_row = self.track is not None or bad_rows == "stop"
+        self._is_live = getattr(feed, "is_live", True)
+        self._stopping = False
+        self._n_taken = self._n_committed = 0
         self._began, self._n_before = time.monotonic(), 0
         self._committed_at = self._flushed_at = time.monotonic()
-        if checkpoint is not None:
-            self._go_on(checkpoint)
+        self.place = None if fleet.store is None else fleet.store.source(self.name)
+        if self.place is not None:
+            self._go_on(self.place)
 
-    def _go_on(self, checkpoint: Checkpoint) -> None:
-        self.n_rows = self.n_committed = checkpoint.n_rows
-        bounds = self.model._map
-        self.track = Track.from_state(checkpoint.track, None if bounds.is_plain else bounds)
-        self._before, self._n_bad = checkpoint.before, checkpoint.n_bad
-        number, offset, _, values = checkpoint.last
-        if self.feed.is_replayable:
-            if not checkpoint.replayable:
-                raise ValueError("the run so far read a pipe: its rows cannot be found again in a file")
-            self.feed.seek(*checkpoint.before)
-            row = next(iter(self.feed), None)
-            if row is None or _plain_row(row) != checkpoint.last:
-                raise ValueError(f"this is not the feed that was read before: row {number} is another one")
-        else:
-            self.feed.count_from(number)
-            row = Row(number, offset, None, values)
-        self.last, self.feed.n_bad = row, checkpoint.n_bad
+    def _go_on(self, place: Position) -> None:
+        try:
+            state = place.more
+            self.feed.seek(state["feed"])
+            self.n_rows, self.n_bad = state["n_rows"], place.n_bad
+            self._files = {name: None if file is None else Written(*file) for name, file in state["files"].items()}
+            if self.track is not None:
+                model = self.fleet.peek(ONLY)
+                bounds = None if model is None or model._map.is_plain else model._map
+                self.track = Track.from_state(state["track"], bounds)
+        except (KeyError, TypeError) as error:
+            raise FileFormatError(f"the run in this store does not fit this version ({error})") from error
+
+    def written(self, table: str) -> Written | None:
+        """How far the file of a channel had been written when the store was committed last; None for no file."""
+        return self._files.get(table)
 
     # ------------------------------------------------------------------ rows
 
     def run(self, limit: int | None = None, on_row: Callable[[Run], None] | None = None) -> None:
         """Take the rows of the feed until it ends, ``limit`` rows have been taken, or `stop` is called.
 
-        Ends with a checkpoint, also where a bad row ends it. A last line without its newline may still be in the
-        making: its row is predicted and learnt, but is not part of the checkpoint. ``on_row`` is called after each row.
+        Ends with a commit, also where a bad row ends it. A last line without its newline may still be in the making:
+        its row is predicted and learnt, but is not part of the commit. ``on_row`` is called now and then, at every row
+        where there are no keys.
         """
         self._began, self._n_before = time.monotonic(), self.n_rows
+        # More threads wait for each other: on a busy machine a row took ten times as long.
+        with threadpool_limits(1, "blas"):
+            self._run(limit, on_row or _nothing)
+
+    def _run(self, limit: int | None, on_row: Callable[[Run], None]) -> None:
         try:
-            for row in self._rows(limit):
-                if self.save is not None and not self.learn_only and self.feed.is_cut_off(row):
-                    self.commit()
-                    self.cut_off = row
-                self._take(row)
-                if on_row is not None:
-                    on_row(self)
-                if self.cut_off is None:
-                    self._commit_if_due()
+            for event in self._events(limit):
+                if event is None:
+                    self._take_block(on_row)
+                    self._commit_if_due(IDLE_SECONDS)
+                    continue
+                before = self.feed.unfinished(event) if self._keeps else None
+                if before is not None:
+                    self._take_block(on_row)
+                    self.commit(before)
+                    self.cut_off = event
+                self._add(event)
+                if self._is_full:
+                    self._take_block(on_row)
+                    if self.cut_off is None:
+                        self._commit_if_due(self.commit_seconds)
+            self._take_block(on_row)
         except FeedError:
+            self._take_block(on_row)
             self.commit()
             raise
         if self.cut_off is None:
             self.commit()
-        elif self.sink is not None:
-            self.sink.flush()
+            if any(channel.outlet is not None for channel in self._channels):
+                # What has arrived at a broker is forgotten.
+                self.commit()
+        else:
+            self._flush()
 
-    def _rows(self, limit: int | None) -> Iterator[Row]:
-        rows, most = iter(self.feed), None if limit is None else self.n_rows + limit
-        while not self._stopping and (most is None or self.n_rows < most):
-            self._waiting = True
-            try:
-                row = next(rows, None)
-            except Stopped:
+    @property
+    def _keeps(self) -> bool:
+        return self.fleet.store is not None and not self.learn_only
+
+    def _events(self, limit: int | None) -> Iterator[Event]:
+        events, left = self.feed.events(), limit
+        while not self._stopping and (left is None or left > 0):
+            event = next(events, _END)
+            if event is _END:
                 return
-            finally:
-                self._waiting = False
-            if row is None:
-                return
-            yield row
+            if left is not None and isinstance(event, Row) and self._is_ours(event.key):
+                left -= 1
+            yield event
+
+    def _is_ours(self, key: Any) -> bool:
+        return self.share is None or (key is not None and in_share(key, self.share))
+
+    def _add(self, event: Row | Refused) -> None:
+        # A row whose key cannot be told falls to the first part.
+        if self._is_ours(event.key) or (event.key is None and self.share is not None and self.share[0] == 1):
+            if not self._block:
+                self._block_since = time.monotonic()
+            self._block.append(event)
+        self.last = event
+        self._n_taken += 1
+
+    @property
+    def _is_full(self) -> bool:
+        if self._row_by_row or self.cut_off is not None:
+            return True
+        if self._n_taken - self._n_committed >= self._commit_rows:
+            return True
+        return self._is_live and bool(self._block) and time.monotonic() - self._block_since > MOST_WAIT
+
+    @property
+    def _commit_rows(self) -> int:
+        if self.commit_every is not None:
+            return self.commit_every
+        least, most = COMMIT_ROWS
+        return max(least, min(ROWS_PER_KEY * len(self.fleet), most))
 
     def stop(self) -> None:
-        """End the run after the row in hand; may be called by a signal handler.
-
-        Raises
-        ------
-        Stopped
-            Into the wait for a row, if that is what the run does.
-        """
+        """End the run after the rows in hand; may be called by a signal handler."""
         self._stopping = True
-        if self._waiting:
-            raise Stopped
 
     @property
     def rows_per_second(self) -> float:
@@ -340,84 +325,154 @@ class Run:
         """Whether `stop` was called."""
         return self._stopping
 
-    def _take(self, row: Row) -> None:
-        x, y = self._split(row)
-        try:
-            law = self._learn(x, y)
-        except (TypeError, ValueError) as error:
-            # The model counts rows too, from 0 and without bad ones.
-            self.feed.reject(row.number, re.sub(r"^row \d+: ", "", str(error)))
-            return
-        if self.plan.horizon is None and law:
-            self._publish(row, law)
-        if not self.learn_only and self.track.observe(row.number, y, row.time):
+    # ------------------------------------------------------------------ a block of rows
+
+    def _take_block(self, on_row: Callable[[Run], None]) -> None:
+        """Hand rows to their models, key by key, and send out what becomes of them, in the order of the rows."""
+        block, self._block = self._block, []
+        refused = [event for event in block if isinstance(event, Refused)]
+        groups: dict[Any, list[Row]] = {}
+        for event in block:
+            if isinstance(event, Row):
+                groups.setdefault(event.key, []).append(event)
+        out: list[tuple[int, Channel, Any, int, str]] = []
+        steps: list[Step] = []
+        watch = self.alarms is not None
+        for key, rows in groups.items():
+            for step in take_rows(self.fleet, self.plan, _member(key), rows, self.learn_only, watch):
+                if step.reason is not None:
+                    refused.append(Refused(step.row.number, step.row.offset, key, step.reason, step.row.text()))
+                    continue
+                steps.append(step)
+                self.n_rows += 1
+            if len(steps) >= N_TOGETHER:
+                out += self._texts(steps)
+                steps = []
+            if not self._row_by_row:
+                on_row(self)
+        out += self._texts(steps)
+        out.sort(key=lambda line: line[0])
+        for _, channel, key, offset, text in out:
+            channel.add(key, offset, text)
+        for row in sorted(refused):
+            self._refuse(row)
+        if self._row_by_row and block:
+            self._behind = self.last, self.feed.position
+            on_row(self)
+
+    def _texts(self, steps: list[Step]) -> list[tuple[int, Channel, Any, int, str]]:
+        """What goes out of these steps; scores are kept along the way."""
+        out: list[tuple[int, Channel, Any, int, str]] = []
+        targets = self.plan.targets
+        outlooks = iter(Outlook.many([s.law for s in steps if s.law is not None], targets, self.plan.level))
+        if self.alarms is not None:
+            watched = [step for step in steps if step.expected is not None]
+            laws = [step.expected for step in watched if step.expected is not None]
+            for step, expected in zip(watched, Outlook.many(laws, targets, self.alarm_level), strict=True):
+                for text in alarm_texts(step.row, expected, targets, self.alarm_level):
+                    out.append((step.row.number, self.alarms, _member(step.row.key), step.row.offset, text))
+        for step in steps:
+            outlook = None if step.law is None else next(outlooks)
+            if self.track is not None and not self.learn_only:
+                self._score(step.row, outlook)
+            if outlook is not None:
+                self.outlook = outlook
+                if self.predictions is not None and self.lines is not None:
+                    text = self.lines.text(step.row, outlook)
+                    out.append((step.row.number, self.predictions, _member(step.row.key), step.row.offset, text))
+            self.recent.append(step.row)
+        return out
+
+    def _score(self, row: Row, outlook: Outlook | None) -> None:
+        assert self.track is not None
+        _, y = self.plan.split(row)
+        # The law of a row is about that row, a forecast about those that follow.
+        if outlook is not None and self.plan.horizon is None:
+            self.track.expect(outlook)
+        if self.track.observe(row.number, y, row.time):
             self.track.note(shares(self.model))
-        if self.plan.horizon is not None and self._is_asked:
-            law = self.model.forecast(self.plan.horizon, with_dist=True)  # type: ignore[union-attr]
-            if law:
-                self._publish(row, law)
-        if self.last is not None:
-            self._before = self.last.offset, self.last.number
-        self.n_rows += 1
-        self.last, self._n_bad = row, self.feed.n_bad
-        self.recent.append(row)
+        if outlook is not None and self.plan.horizon is not None:
+            self.track.expect(outlook)
+
+    def _refuse(self, refused: Refused) -> None:
+        message = refusal(self.feed.name, refused)
+        if self.bad_rows == "stop":
+            raise FeedError(message)
+        self.n_bad += 1
+        letter = DeadLetter(self.name, refused.offset, refused.key, refused.reason, refused.text)
+        if self.fleet.store is not None:
+            self._letters.append(letter)
+        if self.dead is not None and self.dead.sink is not None:
+            self.dead.sink.write(letter_text(letter))
+        if self.on_bad is not None:
+            self.on_bad(message)
+
+    # ------------------------------------------------------------------ commits
 
     @property
-    def _is_asked(self) -> bool:
-        return not (self.learn_only or self.n_rows % self.plan.every)
+    def _channels(self) -> list[Channel]:
+        return [channel for channel in (self.predictions, self.alarms, self.dead) if channel is not None]
 
-    def _learn(self, x: dict[str, Any], y: dict[str, Any]) -> Any:
-        """Learn a row; what a regressor said about it before, if it was asked."""
-        model: Any = self.model
-        if self.plan.horizon is not None:
-            model.learn_one(y, x)
-            return None
-        law = model.predict_one(x, with_dist=True) if self._is_asked else None
-        model.learn_one(x, y)
-        return law
-
-    def _split(self, row: Row) -> tuple[dict[str, Any], dict[str, Any]]:
-        values = row.values
-        x: dict[str, Any] = {name: values[name] for name in self.plan.inputs if name in values}
-        if self.plan.time is not None:
-            x[self.plan.time] = row.time
-        return x, {name: values[name] for name in self.plan.targets if name in values}
-
-    def _publish(self, row: Row, law: Any) -> None:
-        self.outlook = Outlook.of(law, self.plan.targets, self.plan.level)
-        self.track.expect(self.outlook)
-        if self.sink is not None:
-            self.sink.write(row.number, row.time, self.outlook)
-
-    # ------------------------------------------------------------------ checkpoints
-
-    def _commit_if_due(self) -> None:
-        now = time.monotonic()
-        overdue = self.save is not None and now - self._committed_at > self.commit_seconds
-        if overdue or self.n_rows - self.n_committed >= self.commit_every:
+    def _commit_if_due(self, seconds: float) -> None:
+        now, rows = time.monotonic(), self._n_taken - self._n_committed
+        if rows >= self._commit_rows or (rows and self._keeps and now - self._committed_at > seconds):
             self.commit()
-        elif self.sink is not None and now - self._flushed_at > FLUSH_SECONDS:
-            self.sink.flush()
-            self._flushed_at = now
+        elif now - self._flushed_at > FLUSH_SECONDS:
+            self._flush()
 
-    def commit(self) -> None:
-        """Bring what was written to the disk, then save the model with where the run stands."""
-        written = None if self.sink is None else self.sink.commit()
-        if self.save is not None and self.last is not None:
-            format = None if self.sink is None or written is None else self.sink.format
-            checkpoint = Checkpoint(
-                self.plan, self._before, _plain_row(self.last), self.n_rows, self._n_bad, self.feed.is_replayable,
-                written, format, self.track.state(),
-            )  # fmt: skip
-            persistence.save(self.model, self.save, checkpoint.to_plain())
-        self.n_committed, self._committed_at = self.n_rows, time.monotonic()
+    def _flush(self) -> None:
+        for channel in self._channels:
+            if channel.sink is not None:
+                channel.sink.flush()
+        self._flushed_at = time.monotonic()
+
+    def commit(self, before: dict[str, Any] | None = None) -> None:
+        """Bring what was written to the disk, then commit models, place, predictions, alarms and refused rows.
+
+        ``before`` is the place of the feed, if that is ahead of the rows that were taken.
+        """
+        for channel in self._channels:
+            if channel.sink is not None:
+                self._files[channel.table] = channel.sink.commit()
+        store = self.fleet.store
+        place = self._position(before)
+        if store is not None and place is not None:
+            lines = {channel.table: channel.waiting for channel in self._channels}
+            self.fleet.commit(place, lines.get("outputs", ()), self._letters, lines.get("alarms", ()))
+            for channel in self._channels:
+                channel.waiting.clear()
+            self._letters.clear()
+            self.feed.acknowledge()
+            for channel in self._channels:
+                channel.deliver(store)
+        self._n_committed, self._committed_at = self._n_taken, time.monotonic()
         self._flushed_at = self._committed_at
 
+    def _position(self, before: dict[str, Any] | None) -> Position | None:
+        last, place = self._behind if self._row_by_row else (self.last, before or self.feed.position)
+        if last is None:
+            return None
+        files = {name: None if file is None else list(file) for name, file in self._files.items()}
+        more = {
+            "feed": place, "n_rows": self.n_rows, "files": files,
+            "track": None if self.track is None else self.track.state(),
+            "format": None if self.lines is None else self.lines.format,
+        }  # fmt: skip
+        return Position(self.name, last.offset, last.number, self.n_bad, more)
+
+    # ------------------------------------------------------------------ what has become of it
+
+    @property
+    def model(self) -> Any:
+        """The model of a feed without keys."""
+        found = self.fleet.peek(ONLY)
+        return self.fleet.template if found is None else found
+
     def forecast(self) -> Forecast | None:
-        """The forecast behind the newest row; None without a horizon, or where nothing has been learnt."""
+        """The forecast behind the newest row of a feed without keys; None without a horizon, or before it has rows."""
         if self.plan.horizon is None:
             return None
-        return self.model.forecast(self.plan.horizon, with_dist=True) or None  # type: ignore[union-attr]
+        return self.fleet.forecast(ONLY, self.plan.horizon, with_dist=True) or None
 
     @property
     def history(self) -> pd.DataFrame:
@@ -430,6 +485,12 @@ class Run:
         return frame.set_axis(pd.Index([row.time if timed else row.number for row in rows]))
 
 
-def _plain_row(row: Row) -> tuple[int, int, str | float | None, dict[str, float]]:
-    time = row.time.isoformat() if isinstance(row.time, datetime) else row.time
-    return row.number, row.offset, time, dict(row.values)
+_END: Any = object()
+
+
+def _member(key: Any) -> Any:
+    return ONLY if key is None else key
+
+
+def _nothing(run: Run) -> None:
+    """Where nobody watches."""

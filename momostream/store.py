@@ -5,10 +5,10 @@ have learnt up to, predictions and refused rows get there together or not at all
 in the store counts no row twice and leaves none out. A commit that has returned survives a loss of power
 (``synchronous=FULL``).
 
-A model is the header and the arrays of `momostream.container`, cut into blocks. A table of contents holds the digest of
-each block, and only blocks whose digest has changed are written: rows that were learnt long ago are not written again.
-All digests are checked when a model is read, and one over all models and sources when the store is opened, so that a
-damaged file gives a `StoreError` and never another model, or one model less.
+A model is cut into the blocks of `momostream.blocks`. A table of contents holds the digest of each block, and only
+blocks whose digest has changed are written: rows that were learnt long ago are not written again. All digests are
+checked when a model is read, and one over all models and sources when the store is opened, so that a damaged file gives
+a `StoreError` and never another model, or one model less.
 
 There is one writer: it holds a lock on a file beside the store for as long as it lives. Readers need none.
 """
@@ -19,27 +19,22 @@ import json
 import os
 import sqlite3
 import struct
-import sys
 import zlib
-from array import array
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
-from hashlib import blake2b
 from operator import index
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeAlias
 
-from momostream import __version__, container, persistence
-from momostream.online import MOMoGPRegressor
+from momostream import __version__, container
+from momostream.blocks import PLACE_BITS, Parts, digest
 from momostream.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
-    from momostream.forecasting import MOMoGPForecaster
+    from momostream.blocks import Model
 
-    Model: TypeAlias = MOMoGPRegressor | MOMoGPForecaster
-
-__all__ = ["DeadLetter", "Key", "Output", "Packed", "Position", "Store", "StoreError", "plain_key"]
+__all__ = ["LINES", "DeadLetter", "Key", "Output", "Position", "Store", "StoreError", "plain_key"]
 
 #: A text, a whole number, or a tuple of such.
 Key: TypeAlias = str | int | tuple[Any, ...]
@@ -50,8 +45,10 @@ BLOCK_BYTES = (512, 1 << 20)
 # Most arrays of a model are small and change with every row. In pages of 4096 bytes, a turbine of 1,000 rows took a
 # quarter more room, and a commit wrote a quarter more.
 PAGE_BYTES = 512
-# Lines that `outputs` and `dead` read at once.
-LINES = 1000
+#: Tables of numbered lines.
+LINES = ("outputs", "alarms", "dead")
+# Lines are kept together, compressed, up to so many: predictions are much alike, and take a fifth of the room so.
+PAGE_LINES = 1000
 
 # No table has an index beside it: a damaged one would hide a row that a look through the table still finds.
 _SCHEMA = """
@@ -61,14 +58,10 @@ CREATE TABLE models (
 ) WITHOUT ROWID;
 CREATE TABLE blocks (place INTEGER PRIMARY KEY, bytes BLOB);
 CREATE TABLE sources (name TEXT PRIMARY KEY, position BLOB) WITHOUT ROWID;
-CREATE TABLE outputs (number INTEGER PRIMARY KEY, key TEXT, offset INTEGER, text TEXT, crc INTEGER);
-CREATE TABLE dead (
-    number INTEGER PRIMARY KEY, source TEXT, offset INTEGER, key TEXT, reason TEXT, row TEXT, crc INTEGER
-);
+CREATE TABLE outputs (last INTEGER PRIMARY KEY, n INTEGER, bytes BLOB, crc INTEGER);
+CREATE TABLE alarms (last INTEGER PRIMARY KEY, n INTEGER, bytes BLOB, crc INTEGER);
+CREATE TABLE dead (last INTEGER PRIMARY KEY, n INTEGER, bytes BLOB, crc INTEGER);
 """
-# The place of a block is one number: model, part (0 is the header) and block.
-_PART_BITS = _BLOCK_BITS = 20
-_MODEL_BITS = _PART_BITS + _BLOCK_BITS
 # A block in the table of contents: place within the model, digest.
 _ENTRY = struct.Struct("<q8s")
 
@@ -76,7 +69,7 @@ _BUSY = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}
 _UNREACHABLE = {sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_PERM}
 
 
-class StoreError(ValueError):
+class StoreError(OSError):
     """A store cannot be used as asked: damaged, locked, of a newer format, or without room on the disk."""
 
 
@@ -104,7 +97,7 @@ class Position:
 
 
 class Output(NamedTuple):
-    """A prediction: for which model, from which place of the source, and as which text."""
+    """A prediction or an alarm: of which model, from which place of the source, and as which text."""
 
     key: Key
     offset: int
@@ -121,23 +114,6 @@ class DeadLetter(NamedTuple):
     row: str
 
 
-class _Parts(NamedTuple):
-    """A model taken apart: kind, rows learnt, header, and the bytes of each array."""
-
-    kind: str
-    n_rows: int
-    chunks: list[bytes]
-
-    @classmethod
-    def of(cls, model: Model) -> _Parts:
-        # Within the lock, and as copies: what is learnt meanwhile must not be half of it.
-        with model._lock:
-            kind, tree = persistence.to_tree(model)
-            header, arrays = container.take_apart(kind, tree)
-            # The header is text, and the part that changes with every row.
-            return cls(kind, model.n_rows, [zlib.compress(header, 1), *map(bytes, arrays)])
-
-
 class _ModelRow(NamedTuple):
     """A model in the table: checksum, number, and the digests of its blocks by place within it."""
 
@@ -146,49 +122,8 @@ class _ModelRow(NamedTuple):
     digests: dict[int, bytes]
 
 
-class Packed:
-    """A model at rest: all that it is but its factors, compressed.
-
-    Examples
-    --------
-    >>> from momostream import MOMoGPRegressor
-    >>> model = MOMoGPRegressor(seed=0)
-    >>> for t in range(100):
-    ...     model.learn_one({"x": t % 7}, {"y": t % 5})
-    >>> packed = Packed(model)
-    >>> packed.nbytes < model.nbytes
-    True
-    >>> packed.model().predict_one({"x": 3}) == model.predict_one({"x": 3})
-    True
-    """
-
-    def __init__(self, model: Model) -> None:
-        parts = _Parts.of(model)
-        self._kind, self._n_rows = parts.kind, parts.n_rows
-        self._sizes = array("q", map(len, parts.chunks))
-        # Higher levels take three times as long for a twentieth less.
-        self._bytes = zlib.compress(b"".join(parts.chunks), 1)
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes held."""
-        return sys.getsizeof(self._bytes) + sys.getsizeof(self._sizes)
-
-    def model(self) -> Model:
-        """The model, which goes on as it would have."""
-        header, *arrays = self._parts().chunks
-        return _model(header, b"".join(arrays))
-
-    def _parts(self) -> _Parts:
-        whole, chunks, at = zlib.decompress(self._bytes), [], 0
-        for size in self._sizes:
-            chunks.append(whole[at : at + size])
-            at += size
-        return _Parts(self._kind, self._n_rows, chunks)
-
-
 class Store:
-    """Models by key, sources, predictions and refused rows in one file.
+    """Models by key, sources, predictions, alarms and refused rows in one file.
 
     Parameters
     ----------
@@ -205,7 +140,7 @@ class Store:
     Attributes
     ----------
     bytes_written : int
-        Of models, by the last commit.
+        Of models, up to the last commit.
 
     Raises
     ------
@@ -250,6 +185,11 @@ class Store:
         self.path = Path(os.path.realpath(path))
         self.block_bytes, self.read_only, self.timeout = block_bytes, read_only, timeout
         self.bytes_written = 0
+        # Of the transaction that is open: totals so far, empty if none is, bytes of models, and how many were put.
+        self._open_totals: dict[str, int] = {}
+        self._written = self._n_put = 0
+        # Whether models that had been put are gone with their transaction.
+        self._is_lost = False
         self._db: sqlite3.Connection | None = None
         self._lock: sqlite3.Connection | None = None
         try:
@@ -318,7 +258,10 @@ class Store:
             meta = {
                 "format": FORMAT_VERSION,
                 "written_by": f"momostream {__version__}",
-                "totals": container.dumps("totals", {"next_id": 1, "mixed": 0, "outputs": 0, "dead": 0}),
+                "totals": container.dumps(
+                    "totals",
+                    {"next_id": 1, "mixed": 0} | {name: 0 for line in LINES for name in (line, f"{line} forgotten")},
+                ),
                 "notes": container.dumps("notes", {}),
             }
             db.executemany("INSERT INTO meta VALUES (?, ?)", meta.items())
@@ -374,15 +317,27 @@ class Store:
 
     # ------------------------------------------------------------------ writing
 
+    def put(self, key: Key, model: Model) -> None:
+        """Write what has changed of a model, to be part of the next commit.
+
+        Until then `load` gives it to this writer only; if the commit fails, or none comes, it is as it was before.
+        """
+        # Before the transaction: an error there undoes all of it.
+        text, parts = _key_text(key), Parts.of(model)
+        with self._transaction() as db:
+            self._write(db, text, parts)
+        self._n_put += 1
+
     def commit(
         self,
-        models: Mapping[Any, Model | Packed],
+        models: Mapping[Any, Model] | None = None,
         source: Position | None = None,
         outputs: Iterable[Output] = (),
         dead: Iterable[DeadLetter] = (),
         notes: Mapping[str, Any] | None = None,
+        alarms: Iterable[Output] = (),
     ) -> None:
-        """Write all of this, or nothing.
+        """Write all of this, and what was `put` since the last commit, or nothing.
 
         Parameters
         ----------
@@ -394,57 +349,68 @@ class Store:
             Predictions and refused rows since the last commit; numbered on.
         notes
             Plain data of whoever writes, in place of those before.
+        alarms
+            Since the last commit; numbered on.
         """
         # All read before the transaction begins: they may come from this store.
-        outputs, dead, written = list(outputs), list(dead), 0
+        texts = {
+            "outputs": [_output_line(output) for output in outputs],
+            "alarms": [_output_line(alarm) for alarm in alarms],
+            "dead": [_letter_line(letter) for letter in dead],
+        }
         with self._transaction() as db:
-            totals = self._totals()
-            for key, model in models.items():
-                parts = model._parts() if isinstance(model, Packed) else _Parts.of(model)
-                written += self._write(db, _key_text(key), parts, totals)
+            for key, model in (models or {}).items():
+                self._write(db, _key_text(key), Parts.of(model))
             if source is not None:
-                self._write_source(db, source, totals)
-            for output in outputs:
-                totals["outputs"] += 1
-                line = totals["outputs"], _key_text(output.key), int(index(output.offset)), _text(output.text)
-                db.execute("INSERT INTO outputs VALUES (?, ?, ?, ?, ?)", (*line, _crc(line)))
-            for letter in dead:
-                totals["dead"] += 1
-                key = None if letter.key is None else _key_text(letter.key)
-                texts = key, _text(letter.reason), _text(letter.row)
-                entry = totals["dead"], _text(letter.source), int(index(letter.offset)), *texts
-                db.execute("INSERT INTO dead VALUES (?, ?, ?, ?, ?, ?, ?)", (*entry, _crc(entry)))
+                self._write_source(db, source)
+            for table, lines in texts.items():
+                self._add_lines(db, table, lines)
             if notes is not None:
                 self._set_meta(db, "notes", container.dumps("notes", dict(notes)))
-            self._set_meta(db, "totals", container.dumps("totals", totals))
-        self.bytes_written = written
+            self._set_meta(db, "totals", container.dumps("totals", self._open_totals))
+            db.execute("COMMIT")
+        self.bytes_written, self._n_put, self._open_totals = self._written, 0, {}
 
-    def _write(self, db: sqlite3.Connection, key: str, parts: _Parts, totals: dict[str, int]) -> int:
-        """Write what has changed of a model; returns the bytes."""
-        row = self._row(db, key)
+    def forget(self, table: str, number: int) -> None:
+        """Remove the lines up to this number, in the next commit; the others keep their numbers."""
+        with self._transaction() as db:
+            last = min(number, self._open_totals[table])
+            self._open_totals[f"{table} forgotten"] = max(last, self._open_totals[f"{table} forgotten"])
+            db.execute(f"DELETE FROM {table} WHERE last <= ?", [last])
+
+    def _add_lines(self, db: sqlite3.Connection, table: str, lines: list[list[Any]]) -> None:
+        for at in range(0, len(lines), PAGE_LINES):
+            page = lines[at : at + PAGE_LINES]
+            self._open_totals[table] += len(page)
+            # Higher levels take three times as long for a tenth less.
+            packed = zlib.compress(json.dumps(page, ensure_ascii=False, separators=(",", ":")).encode(), 1)
+            values = self._open_totals[table], len(page), packed
+            db.execute(f"INSERT INTO {table} VALUES (?, ?, ?, ?)", (*values, _crc(values)))
+
+    def _write(self, db: sqlite3.Connection, key: str, parts: Parts) -> None:
+        """Write what has changed of a model."""
+        totals, row = self._open_totals, self._row(db, key)
         number = totals["next_id"] if row is None else row.number
-        before = {} if row is None else row.digests
+        try:
+            changes = parts.changes({} if row is None else row.digests, self.block_bytes)
+        except ValueError as error:
+            raise StoreError(f"{self.path}: {error}") from error
         start, _ = _span(number)
-        now: dict[int, bytes] = {}
-        changed: list[tuple[int, bytes]] = []
-        for place, block in self._blocks(parts.chunks):
-            now[place] = digest = _digest(block)
-            if before.get(place) != digest:
-                changed.append((start + place, block))
-        contents = b"".join(_ENTRY.pack(*entry) for entry in now.items())
+        contents = b"".join(_ENTRY.pack(*entry) for entry in changes.digests.items())
         values = number, parts.kind, parts.n_rows, contents
         checksum = _checksum(key, *values)
         if row is None:
             totals["next_id"] += 1
         elif row.checksum == checksum:
-            return 0
+            return
         else:
             totals["mixed"] ^= _number(key, row.checksum)
         totals["mixed"] ^= _number(key, checksum)
-        db.executemany("INSERT OR REPLACE INTO blocks VALUES (?, ?)", changed)
-        db.executemany("DELETE FROM blocks WHERE place = ?", [(start + place,) for place in before.keys() - now.keys()])
+        written = [(start + place, block) for place, block in changes.write.items()]
+        db.executemany("INSERT OR REPLACE INTO blocks VALUES (?, ?)", written)
+        db.executemany("DELETE FROM blocks WHERE place = ?", [(start + place,) for place in changes.remove])
         db.execute("INSERT OR REPLACE INTO models VALUES (?, ?, ?, ?, ?, ?)", (key, checksum, *values))
-        return sum(len(block) for _, block in changed) + len(contents)
+        self._written += sum(map(len, changes.write.values())) + len(contents)
 
     def _row(self, db: sqlite3.Connection, key: str) -> _ModelRow | None:
         """What is noted about a model, if it is what was written."""
@@ -457,7 +423,8 @@ class Store:
         number, _, _, contents = values
         return _ModelRow(checksum, number, dict(_ENTRY.iter_unpack(contents)))
 
-    def _write_source(self, db: sqlite3.Connection, source: Position, totals: dict[str, int]) -> None:
+    def _write_source(self, db: sqlite3.Connection, source: Position) -> None:
+        totals = self._open_totals
         row = db.execute("SELECT position FROM sources WHERE name = ?", [source.name]).fetchone()
         if row is not None:
             totals["mixed"] ^= _number(source.name, row[0])
@@ -465,38 +432,37 @@ class Store:
         totals["mixed"] ^= _number(source.name, position)
         db.execute("INSERT OR REPLACE INTO sources VALUES (?, ?)", (source.name, position))
 
-    def _blocks(self, chunks: list[bytes]) -> Iterator[tuple[int, bytes]]:
-        size = self.block_bytes
-        if len(chunks) >= 1 << _PART_BITS or max(map(len, chunks)) > size << _BLOCK_BITS:
-            raise StoreError(f"{self.path}: a model is too large for blocks of {size} bytes: use a larger block_bytes")
-        for part, chunk in enumerate(chunks):
-            for block, at in enumerate(range(0, len(chunk), size)):
-                yield part << _BLOCK_BITS | block, chunk[at : at + size]
-
     def delete(self, key: Key) -> None:
-        """Remove a model."""
+        """Remove a model, in the next commit."""
+        if key not in self:
+            raise KeyError(key)
         text = _key_text(key)
         with self._transaction() as db:
             row = self._row(db, text)
-            if row is None:
-                raise KeyError(key)
-            totals = self._totals()
-            totals["mixed"] ^= _number(text, row.checksum)
+            assert row is not None
+            self._open_totals["mixed"] ^= _number(text, row.checksum)
             db.execute("DELETE FROM blocks WHERE place >= ? AND place < ?", _span(row.number))
             db.execute("DELETE FROM models WHERE key = ?", [text])
-            self._set_meta(db, "totals", container.dumps("totals", totals))
 
     @contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:
+        """The transaction that the next commit ends; an error undoes all of it."""
         if self.read_only:
             raise StoreError(f"{self.path}: opened with read_only=True")
         with self._errors():
             db = self._connection
-            db.execute("BEGIN IMMEDIATE")
+            if self._is_lost:
+                raise StoreError(
+                    f"{self.path}: models that had left memory since the last commit are lost with it: "
+                    "open the store again, and go on from where it stands"
+                )
+            if not db.in_transaction:
+                db.execute("BEGIN IMMEDIATE")
+                self._open_totals, self._written = self._totals(), 0
             try:
                 yield db
-                db.execute("COMMIT")
             except BaseException:
+                self._is_lost, self._open_totals = self._n_put > 0, {}
                 # A full disk may have ended it already.
                 if db.in_transaction:
                     db.execute("ROLLBACK")
@@ -514,12 +480,10 @@ class Store:
             start, stop = _span(row.number)
             query = "SELECT place, bytes FROM blocks WHERE place >= ? AND place < ? ORDER BY place"
             blocks = {place - start: _bytes(block) for place, block in db.execute(query, (start, stop))}
-            if {place: _digest(block) for place, block in blocks.items()} != row.digests:
+            if {place: digest(block) for place, block in blocks.items()} != row.digests:
                 raise self._damage(f"blocks of the model of {key!r} are missing or altered")
-        first = 1 << _BLOCK_BITS
-        header = b"".join(block for place, block in blocks.items() if place < first)
         try:
-            return _model(header, b"".join(block for place, block in blocks.items() if place >= first))
+            return Parts.join(blocks)
         except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
             raise StoreError(f"{self.path}: the model of {key!r} does not fit this version ({error})") from error
 
@@ -527,6 +491,12 @@ class Store:
         """Keys of all models, sorted by their `repr`."""
         with self._errors():
             return sorted((_key(text) for (text,) in self._connection.execute("SELECT key FROM models")), key=repr)
+
+    def rows(self) -> dict[Key, int]:
+        """Rows that each model has learnt, by key, sorted by their `repr`."""
+        with self._errors():
+            found = {_key(text): n for text, n in self._connection.execute("SELECT key, n_rows FROM models")}
+        return {key: found[key] for key in sorted(found, key=repr)}
 
     def __len__(self) -> int:
         """Return the number of models."""
@@ -548,9 +518,20 @@ class Store:
                 return None
             return Position(**container.loads(_bytes(row[0]), "source")[1])
 
+    def sources(self) -> list[Position]:
+        """Where all sources stood at the last commit, by name."""
+        with self._errors():
+            names = [name for (name,) in self._connection.execute("SELECT name FROM sources ORDER BY name")]
+        return [place for name in names if (place := self.source(name)) is not None]
+
     def outputs(self, after: int = 0) -> Iterator[tuple[int, Output]]:
         """Predictions in order, with their numbers, from the one behind number ``after`` on."""
         for number, key, *rest in self._lines("outputs", after):
+            yield number, Output(_key(key), *rest)
+
+    def alarms(self, after: int = 0) -> Iterator[tuple[int, Output]]:
+        """Alarms in order, with their numbers, from the one behind number ``after`` on."""
+        for number, key, *rest in self._lines("alarms", after):
             yield number, Output(_key(key), *rest)
 
     def dead(self, after: int = 0) -> Iterator[tuple[int, DeadLetter]]:
@@ -558,21 +539,28 @@ class Store:
         for number, source, offset, key, *rest in self._lines("dead", after):
             yield number, DeadLetter(source, offset, None if key is None else _key(key), *rest)
 
+    def count(self, table: str) -> int:
+        """How many lines a table of `LINES` has had, those that were forgotten too."""
+        with self._errors():
+            return self._totals()[table]
+
     def _lines(self, table: str, after: int) -> Iterator[tuple[Any, ...]]:
         # By pages: a reader that takes its time must not keep the writer from clearing its journal.
-        query = f"SELECT * FROM {table} WHERE number > ? ORDER BY number LIMIT {LINES}"
+        query = f"SELECT * FROM {table} WHERE last > ? ORDER BY last LIMIT 1"
         while True:
             with self._errors(), self._snapshot() as db:
-                last, lines = self._totals()[table], db.execute(query, [after]).fetchall()
-            if after >= last and not lines:
+                totals = self._totals()
+                after = max(after, totals[f"{table} forgotten"])
+                page = db.execute(query, [after]).fetchone()
+            if after >= totals[table] and page is None:
                 return
-            for n, (*line, crc) in enumerate(lines, after + 1):
-                if line[0] != n or crc != _crc(tuple(line)):
-                    raise self._damage(f"line {n} of {table} is missing or altered")
-                yield tuple(line)
-            if after + len(lines) < min(last, after + LINES):
-                raise self._damage(f"line {after + len(lines) + 1} of {table} is missing")
-            after += len(lines)
+            if page is None or page[-1] != _crc(page[:-1]) or page[0] - page[1] > after:
+                raise self._damage(f"line {after + 1} of {table} is missing or altered")
+            last, n, packed, _ = page
+            for number, line in enumerate(json.loads(zlib.decompress(packed)), last - n + 1):
+                if number > after:
+                    yield number, *line
+            after = last
 
     @property
     def notes(self) -> dict[str, Any]:
@@ -585,6 +573,9 @@ class Store:
     def _snapshot(self) -> Iterator[sqlite3.Connection]:
         """Several questions about one state of the store, whatever is committed meanwhile."""
         db = self._connection
+        if db.in_transaction:
+            yield db
+            return
         db.execute("BEGIN")
         try:
             yield db
@@ -601,7 +592,9 @@ class Store:
         db.execute("UPDATE meta SET value = ? WHERE name = ?", [value, name])
 
     def _totals(self) -> dict[str, int]:
-        """Place of the next model, one digest of models and sources, last numbers of outputs and refused rows."""
+        """Number of the next model, one digest of models and sources, and of lines the last and the last forgotten."""
+        if self._open_totals:
+            return self._open_totals
         totals: dict[str, int] = container.loads(_bytes(self._meta("totals")), "totals")[1]
         return totals
 
@@ -677,28 +670,29 @@ def _key(text: str) -> Key:
         raise container.FileFormatError(f"the key {text!r} makes no sense") from error
 
 
-def _model(header: bytes, payload: bytes) -> Model:
-    return persistence.from_tree(*container.assemble(zlib.decompress(header), payload))
+def _output_line(output: Output) -> list[Any]:
+    return [_key_text(output.key), int(index(output.offset)), _text(output.text, "output")]
 
 
-def _text(value: Any) -> str:
+def _letter_line(letter: DeadLetter) -> list[Any]:
+    key = None if letter.key is None else _key_text(letter.key)
+    texts = _text(letter.reason, "reason"), _text(letter.row, "row")
+    return [_text(letter.source, "source"), int(index(letter.offset)), key, *texts]
+
+
+def _text(value: Any, what: str) -> str:
     if not isinstance(value, str):
-        raise TypeError(f"expected a text, got a {type(value).__name__}")
+        raise TypeError(f"the {what} must be a text, got a {type(value).__name__}")
     return value
-
-
-def _digest(data: bytes) -> bytes:
-    # Not a CRC: among the blocks of years, two of 32 bits that agree by chance would leave an old block in its place.
-    return blake2b(data, digest_size=8).digest()
 
 
 def _checksum(*fields: Any) -> bytes:
     # By `repr`: in a damaged file a text may have become a number.
-    return _digest(repr(fields).encode())
+    return digest(repr(fields).encode())
 
 
-def _crc(line: tuple[Any, ...]) -> int:
-    return zlib.crc32(repr(line).encode())
+def _crc(values: tuple[Any, ...]) -> int:
+    return zlib.crc32(repr(values).encode())
 
 
 def _number(*fields: Any) -> int:
@@ -713,4 +707,4 @@ def _bytes(value: Any) -> bytes:
 
 
 def _span(number: int) -> tuple[int, int]:
-    return number << _MODEL_BITS, (number + 1) << _MODEL_BITS
+    return number << PLACE_BITS, (number + 1) << PLACE_BITS

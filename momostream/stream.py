@@ -6,7 +6,8 @@ Arrays in column order; names, dicts and frames belong to the facades. NaN is a 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -106,9 +107,7 @@ class StreamModel(Circuits):
         if not self._is_stacked:
             mixture = MixtureDistribution(self._mixture())
             return lambda: mixture
-        law = self.stack.law.copy()
-        correlation, dof = self.stack.copula
-        return lambda: _joint_law(law[None], correlation, dof, wrap, None)
+        return StackedLaw(self.stack.law.copy(), *self.stack.copula, wrap)
 
     def _mixture(self) -> Law:
         shares = self._shares()
@@ -347,12 +346,40 @@ class StreamModel(Circuits):
         return model
 
 
+@dataclass(frozen=True, slots=True)
+class StackedLaw:
+    """The law of a row as the stack wrote it down, ``(5, n_experts, n_targets)``, until more than that is asked for."""
+
+    law: Array
+    correlation: Array
+    dof: float
+    wrap: Wrap | None
+
+    def __call__(self) -> Distribution:
+        """The joint law."""
+        return _joint_law(self.law[None], self.correlation, self.dof, self.wrap, None)
+
+    @staticmethod
+    def quantiles(laws: Sequence[StackedLaw], q: Sequence[float]) -> Array:
+        """Quantiles of many laws of one shape and without units of their own: ``(n_quantiles, n_laws, n_targets)``.
+
+        Found together, which takes a tenth of the time that one after the other takes.
+        """
+        marginals = _marginals(np.stack([law.law for law in laws]))
+        levels = np.asarray(q)[:, np.newaxis, np.newaxis]
+        return marginals.quantile(np.broadcast_to(levels, (len(q), marginals.n_rows, marginals.n_targets)))
+
+
+def _marginals(laws: Array) -> Marginals:
+    location, _, scale, dofs, weight = laws.swapaxes(0, 1)
+    return Marginals(weight, location, scale, dofs)
+
+
 def _joint_law(
     laws: Array, correlation: Array, dof: float, wrap: Wrap | None, names: tuple[Hashable, ...] | None
 ) -> Distribution:
     """The law of rows from what the stack wrote down, ``(n, 5, n_experts, n_targets)``."""
-    location, _, scale, dofs, weight = laws.swapaxes(0, 1)
-    marginals = Marginals(weight, location, scale, dofs)
+    marginals = _marginals(laws)
     return CopulaDistribution(marginals if wrap is None else wrap(marginals), correlation, dof, names)
 
 

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from momostream.bounded import TargetMap
 from momostream.calendars import AWARE, NUMBER, as_time
 from momostream.forecast import Forecast
-from momostream.prediction import Prediction
+from momostream.prediction import Prediction, intervals
 from momostream.vocabulary import Vocabulary, as_number
 
 if TYPE_CHECKING:
@@ -46,16 +46,33 @@ class Outlook(NamedTuple):
     @classmethod
     def of(cls, law: Forecast | Prediction, targets: Sequence[Hashable], level: float) -> Outlook:
         """What a law says about these targets, with central intervals of this level."""
+        return cls.many([law], targets, level)[0]
+
+    @classmethod
+    def many(cls, laws: Sequence[Forecast | Prediction], targets: Sequence[Hashable], level: float) -> list[Outlook]:
+        """`of` for many laws; the ends of the intervals of predictions are found together."""
+        ends = iter(intervals([law for law in laws if isinstance(law, Prediction)], level))
+        return [
+            cls._of_forecast(law, targets, level) if isinstance(law, Forecast) else cls._of(law, targets, *next(ends))
+            for law in laws
+        ]
+
+    @classmethod
+    def _of(cls, law: Prediction, targets: Sequence[Hashable], lower: Array, upper: Array) -> Outlook:
+        places = {name: place for place, name in enumerate(law.targets)}
+        if all(name in places for name in targets):
+            # The common case: numpy takes longer to make one array of three than to reorder each of them.
+            order = [places[name] for name in targets]
+            return cls(law._mean[np.newaxis, order], lower[np.newaxis, order], upper[np.newaxis, order], None, law)
+        mean, lower, upper = _ordered(np.stack([law._mean, lower, upper])[:, np.newaxis], law.targets, targets)
+        return cls(mean, lower, upper, None, law)
+
+    @classmethod
+    def _of_forecast(cls, law: Forecast, targets: Sequence[Hashable], level: float) -> Outlook:
         q = 0.5 - 0.5 * level
-        if isinstance(law, Forecast):
-            names, times, arrays = law.series, law.times, law.arrays
-            values = np.concatenate([arrays.mean[np.newaxis], arrays.quantiles([q, 1.0 - q])])
-        else:
-            lower, upper = law.distribution.interval(level)
-            mean = np.fromiter(law.mean.values(), np.float64)[np.newaxis]
-            names, times, values = law.targets, None, np.stack([mean, lower, upper])
-        mean, lower, upper = _ordered(values, names, targets)
-        return cls(mean, lower, upper, times, law)
+        values = np.concatenate([law.arrays.mean[np.newaxis], law.arrays.quantiles([q, 1.0 - q])])
+        mean, lower, upper = _ordered(values, law.series, targets)
+        return cls(mean, lower, upper, law.times, law)
 
     def judge(self, Y: Array, targets: Sequence[Hashable]) -> tuple[Array, Array]:
         """Probability below, and log density, of each observed value."""

@@ -561,7 +561,7 @@ def test_files(tmp_path, name, pack):
         with Feed(source) as feed:
             assert (feed.name, feed.size, feed.n_bad) == (str(path), path.stat().st_size, 0)
             assert [row.values for row in feed] == [{"a": 1.0, "b": 2.0}]
-            assert feed.position == feed.size
+            assert feed.n_read == feed.size
     with open(path, "rb") as file:
         with Feed(file) as feed:
             assert feed.name == str(path)
@@ -591,7 +591,7 @@ def test_a_file_is_read_from_where_it_stands():
     stream.seek(5)
     with Feed(stream) as feed:
         assert [row.offset for row in feed] == [4, 6]
-        feed.seek(4, 1)
+        feed.go_behind(4, 1)
         assert [row.values for row in feed] == [{"a": 2.0}]
 
 
@@ -600,7 +600,7 @@ def test_position_grows(tmp_path):
     rows = "".join(f"{number}\n" for number in np.random.default_rng(0).normal(size=50_000))
     path.write_bytes(gzip.compress(b"a\n" + rows.encode()))
     with Feed(path) as feed:
-        seen = [feed.position for _ in feed]
+        seen = [feed.n_read for _ in feed]
     assert seen[0] < 0.3 * feed.size < seen[len(seen) // 2] < 0.8 * feed.size < seen[-1] == feed.size
     assert seen == sorted(seen)
 
@@ -723,7 +723,7 @@ def test_seek(make, pack):
         offset, number = (rows[at - 1].offset, rows[at - 1].number) if at else (0, 0)
         for columns in (None, ["a", "b"]):
             with Feed(make(pack(ROWS)), columns) as feed:
-                feed.seek(offset, number)
+                feed.go_behind(offset, number)
                 assert list(feed) == rows[at:]
 
 
@@ -733,7 +733,7 @@ def test_seek_between_rows_that_were_looked_at():
     rows = read(data)
     for at in (0, 20, 51, 60):
         with Feed(Pipe(data)) as feed:
-            feed.seek(rows[at].offset, rows[at].number)
+            feed.go_behind(rows[at].offset, rows[at].number)
             assert list(feed) == rows[at + 1 :]
 
 
@@ -742,13 +742,13 @@ def test_files_seek_back_and_pipes_do_not():
     for data in (ROWS, gzip.compress(ROWS)):
         with Feed(io.BytesIO(data)) as feed:
             for at in (7000, 10, 7999, 0):
-                feed.seek(rows[at].offset, rows[at].number)
+                feed.go_behind(rows[at].offset, rows[at].number)
                 assert next(iter(feed)) == rows[at + 1] if at < 7999 else list(feed) == []
         with Feed(Pipe(data, 1000)) as feed:
-            feed.seek(rows[7000].offset, 7001)
+            feed.go_behind(rows[7000].offset, 7001)
             assert next(iter(feed)) == rows[7001]
             with pytest.raises(FeedError, match="row 11: cannot go back from byte"):
-                feed.seek(rows[10].offset, 11)
+                feed.go_behind(rows[10].offset, 11)
 
 
 @pytest.mark.parametrize("make", [io.BytesIO, Pipe])
@@ -756,7 +756,7 @@ def test_files_seek_back_and_pipes_do_not():
 def test_seek_beyond_the_end(make, pack):
     with Feed(make(pack(b"a\n1\n"))) as feed:
         with pytest.raises(FeedError) as caught:
-            feed.seek(9, 3)
+            feed.go_behind(9, 3)
     assert str(caught.value) == "feed: row 3: the feed ends before byte 9, where this row ended"
 
 
@@ -765,7 +765,7 @@ def test_seek_into_a_row(make):
     # The first row was looked at, the others were not.
     for offset, number in [(3, 1), (6, 2)]:
         with Feed(make(b"a\n11\n22\n3\n")) as feed, pytest.raises(FeedError) as caught:
-            feed.seek(offset, number)
+            feed.go_behind(offset, number)
         assert str(caught.value) == f"feed: row {number}: does not end at byte {offset}"
 
 
@@ -777,11 +777,11 @@ def test_a_file_that_grew_behind_a_row_without_newline():
         (b"\r\n3\n", [Row(3, 9, None, {"a": 3.0})]),
     ]:
         with Feed(io.BytesIO(b"a\n1\n2" + more)) as feed:
-            feed.seek(5, 2)
+            feed.go_behind(5, 2)
             assert list(feed) == rows
     # The row was read while it was being written.
     with Feed(io.BytesIO(b"a\n1\n25\n")) as feed, pytest.raises(FeedError, match="row 2: does not end"):
-        feed.seek(5, 2)
+        feed.go_behind(5, 2)
 
 
 def test_a_pipe_that_starts_behind_earlier_rows():
@@ -789,7 +789,7 @@ def test_a_pipe_that_starts_behind_earlier_rows():
     for columns in (None, ["a"]):
         messages = []
         with Feed(Pipe(data), columns, bad_rows="skip", on_bad=messages.append) as feed:
-            feed.count_from(10)
+            feed.seek({"offset": 99, "number": 10, "start": 90, "crc": 1, "replayable": False})
             assert [row.number for row in feed] == [11, 12, 14]
         assert messages == ["feed: row 13, column 'a': 'x' is not a number"]
 
@@ -799,15 +799,6 @@ def test_only_what_seeks_is_replayable():
         for data in (b"a\n1\n", gzip.compress(b"a\n1\n")):
             with Feed(make(data)) as feed:
                 assert feed.is_replayable == is_replayable
-
-
-def test_rows_that_are_of_no_use_count_as_bad():
-    messages = []
-    with Feed(io.BytesIO(b"a\n1\n"), bad_rows="skip", on_bad=messages.append) as feed:
-        feed.reject(1, "time runs backwards")
-        assert (feed.n_bad, messages) == (1, ["feed: row 1: time runs backwards"])
-    with Feed(io.BytesIO(b"a\n1\n")) as feed, pytest.raises(FeedError, match="^feed: row 1: time runs backwards$"):
-        feed.reject(1, "time runs backwards")
 
 
 # --- any table ---------------------------------------------------------------------------------------------------
@@ -886,7 +877,7 @@ def test_two_parts_are_the_whole(lines, is_json, is_packed, is_pipe, data):
     for row, n_messages in data.draw(st.lists(st.sampled_from(whole), max_size=3) if whole else st.just([])):
         messages = []
         with open_feed() as feed:
-            feed.seek(row.offset, row.number)
+            feed.go_behind(row.offset, row.number)
             assert list(feed) == [later for later, _ in whole if later.number > row.number]
         assert messages == all_messages[n_messages:]
 
@@ -912,7 +903,7 @@ def test_a_real_feed_as_pandas_reads_it(data_dir):
     frame = pd.read_csv(path, parse_dates=["timestamp"])
     with Feed(path) as feed:
         rows = list(feed)
-        assert feed.position == feed.size
+        assert feed.n_read == feed.size
     assert (feed.time, feed.columns) == ("timestamp", tuple(frame.columns))
     assert feed.readings == tuple(frame.columns[1:])
     assert len(rows) == len(frame) == 50_530

@@ -11,8 +11,9 @@ from statistics import median
 import pytest
 
 from momostream import MOMoGPForecaster, MOMoGPRegressor, fleet
+from momostream.blocks import Packed, Parts
 from momostream.fleet import Fleet
-from momostream.store import DeadLetter, Output, Packed, Position, Store, StoreError, _Parts
+from momostream.store import DeadLetter, Output, Position, Store, StoreError
 
 SMALL = {"experts": ("matern32",), "max_points": 32, "tuning_evaluations": 4, "seed": 0}
 SETTINGS = {
@@ -34,7 +35,7 @@ def rows(n, n_keys=4, seed=0):
 
 def states(members):
     """All models to the bit."""
-    return {key: _Parts.of(members.model(key)) for key in members}
+    return {key: Parts.of(members.model(key)) for key in members}
 
 
 def run(members, feed, commit_every=None):
@@ -132,25 +133,20 @@ def test_what_leaves_between_commits_is_not_in_the_store_yet(path):
         assert sum(reopened.load(key).n_rows for key in reopened.keys()) == 200
 
 
-def test_models_that_wait_for_a_commit_ask_for_one(path):
+def test_what_leaves_between_commits_takes_no_memory(path):
     with Fleet(MOMoGPRegressor(**SMALL), store=Store(path), memory_budget=400_000) as members:
-        assert not members.needs_commit
-        for n in range(300):
+        for n in range(60):
             members.learn_one(n, {"wind": float(n)}, {"power": 1.0})
-            if members.needs_commit:
-                break
-        assert 200_000 < members.packed_bytes < 210_000
+        assert members.packed_bytes == 0 and members.n_live < 10
+        assert members.model(3).n_rows == 1
         members.commit()
-        assert not members.needs_commit
-        assert members.packed_bytes == 0
-        assert len(members) == len(members.store) == n + 1
+        assert len(members) == len(members.store) == 60
 
 
 def test_without_a_store_nothing_can_be_committed():
     members = Fleet(MOMoGPRegressor(**SMALL), memory_budget=0)
     run(members, rows(100))
     assert members.packed_bytes > 0
-    assert not members.needs_commit
     with pytest.raises(ValueError, match="no store"):
         members.commit()
 
@@ -170,7 +166,7 @@ def test_a_commit_that_fails_can_be_repeated(path):
     feed = list(rows(300))
     plenty = Fleet(MOMoGPRegressor(**SMALL))
     run(plenty, feed)
-    with Fleet(MOMoGPRegressor(**SMALL), store=Store(path), memory_budget=0) as members:
+    with Fleet(MOMoGPRegressor(**SMALL), store=Store(path)) as members:
         members.store._db.execute("PRAGMA max_page_count=15")
         run(members, feed[:250])
         with pytest.raises(StoreError, match="full"):
@@ -181,6 +177,42 @@ def test_a_commit_that_fails_can_be_repeated(path):
     with Fleet(MOMoGPRegressor(**SMALL), store=Store(path)) as members:
         assert members.store.source("farm").offset == 300
         assert states(members) == states(plenty)
+
+
+def test_what_had_left_when_a_commit_failed_is_not_taken_for_what_it_was(path):
+    feed = list(rows(300))
+    with Fleet(MOMoGPRegressor(**SMALL), store=Store(path), memory_budget=0) as members:
+        run(members, feed[:100])
+        members.commit(Position("farm", 100, 100))
+        run(members, feed[100:250])
+        members.store._db.execute("PRAGMA max_page_count=15")
+        with pytest.raises(StoreError, match="full"):
+            members.commit(Position("farm", 250, 250))
+        # Models that had left are as they were at row 100: nothing may be learnt on top of that.
+        with pytest.raises(StoreError, match="open the store again"):
+            run(members, feed[250:])
+    with Fleet(MOMoGPRegressor(**SMALL), store=Store(path), memory_budget=0) as members:
+        place = members.store.source("farm")
+        run(members, feed[place.offset :])
+        members.commit(Position("farm", 300, 300))
+        plenty = Fleet(MOMoGPRegressor(**SMALL))
+        run(plenty, feed)
+        assert states(members) == states(plenty)
+
+
+def test_a_model_can_be_taken_in_once(path):
+    model = MOMoGPRegressor(**SMALL)
+    model.learn_one({"wind": 1.0}, {"power": 2.0})
+    with Fleet(MOMoGPRegressor(**SMALL), store=Store(path)) as members:
+        assert members.peek("T01") is None
+        members.add("T01", model)
+        assert members.peek("T01") is model and members.keys() == ["T01"]
+        with pytest.raises(ValueError, match="already"):
+            members.add("T01", model)
+        members.about["plan"] = {"targets": ("power",)}
+        members.commit()
+    with Fleet(MOMoGPRegressor(**SMALL), store=Store(path)) as members:
+        assert members.model("T01").n_rows == 1 and members.about == {"plan": {"targets": ("power",)}}
 
 
 N_ROWS, COMMIT_EVERY = 900, 20
@@ -226,7 +258,7 @@ def in_child(path):
 
 def everything(path):
     with Store(path) as opened:
-        models = {key: _Parts.of(opened.load(key)) for key in opened.keys()}
+        models = {key: Parts.of(opened.load(key)) for key in opened.keys()}
         return models, opened.source("farm"), list(opened.outputs()), list(opened.dead()), repr(opened.notes)
 
 

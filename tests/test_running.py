@@ -9,10 +9,14 @@ from contextlib import ExitStack
 import numpy as np
 import pytest
 
-from momostream import MOMoGPForecaster, MOMoGPRegressor, persistence
-from momostream.feeds import Feed, FeedError
-from momostream.running import Checkpoint, Plan, Run, Stopped, make_model
-from momostream.sinks import Sink
+from momostream import MOMoGPForecaster, MOMoGPRegressor
+from momostream.blocks import Parts
+from momostream.feeds import Feed, FeedError, Folder
+from momostream.fleet import Fleet
+from momostream.plans import Plan, make_model
+from momostream.running import Channel, Run
+from momostream.sinks import Lines, Sink
+from momostream.store import Store
 
 N_ROWS = 120
 REGRESSION = Plan(("power",), ("wind", "pitch"), "time")
@@ -47,10 +51,6 @@ def feed_of(*args, **options):
     return OPENED[-1].enter_context(Feed(*args, **options))
 
 
-def sink_of(*args, **options):
-    return OPENED[-1].enter_context(Sink(*args, **options))
-
-
 @pytest.fixture
 def feed_path(tmp_path):
     path = tmp_path / "turbine.csv"
@@ -66,19 +66,38 @@ def model_for(plan):
     return make_model(plan, QUICK if plan.horizon else None)
 
 
-def start(path, plan, out, **options):
-    feed = feed_of(path, plan.columns, plan.time, bad_rows=options.pop("bad_rows", "stop"))
-    sink = sink_of(out, plan.targets, plan.horizon is not None)
-    return Run(feed, model_for(plan), plan, sink, **options)
+def start(path, plan, out, store=None, settings=None, fleet=None, **options):
+    """A run that begins, or goes on where the store stands; ``out`` is a file, a stream, or None for the store."""
+    if fleet is None:
+        model = make_model(plan, (QUICK if plan.horizon else {}) | (settings or {}))
+        fleet = Fleet(model, store=None if store is None else OPENED[-1].enter_context(Store(store)))
+        OPENED[-1].callback(fleet.close)
+    feed = path if isinstance(path, Folder) else feed_of(path, plan.columns, plan.time, key=plan.key)
+    run = Run(feed, fleet, plan, **options)
+    run.lines = Lines(plan.targets, plan.horizon is not None, "jsonl" if out is None else "csv", plan.key)
+    sink = None if out is None else Sink(out, run.lines.header, run.written("outputs"))
+    if sink is not None:
+        OPENED[-1].enter_context(sink)
+    run.predictions = Channel("outputs", sink)
+    return run
 
 
-def go_on(path, out, save, **options):
-    model, data = persistence.load_run(save)
-    checkpoint = Checkpoint.from_plain(data)
-    plan = checkpoint.plan
-    sink = sink_of(out, plan.targets, plan.horizon is not None, after=checkpoint.written)
-    feed = feed_of(path, plan.columns, plan.time, bad_rows=options.pop("bad_rows", "stop"))
-    return Run(feed, model, plan, sink, save=save, checkpoint=checkpoint, **options)
+def leave(run):
+    """Let go of everything at once, as a killed process does."""
+    if run.predictions.sink is not None:
+        run.predictions.sink.flush()
+    run.fleet.close()
+
+
+def place(store):
+    with Store(store, read_only=True) as reader:
+        (found,) = reader.sources()
+        return found
+
+
+def states(store):
+    with Store(store, read_only=True) as reader:
+        return {key: Parts.of(reader.load(key)) for key in reader.keys()}
 
 
 def test_a_regression_is_predict_then_learn(feed_path, tmp_path):
@@ -114,7 +133,7 @@ def test_forecasts_follow_each_row(feed_path, tmp_path):
 @pytest.mark.parametrize("plan", [REGRESSION, FORECAST], ids=["regression", "forecast"])
 @pytest.mark.parametrize("killed_at", [1, 40, 77, 119])
 def test_a_killed_run_goes_on_exactly(feed_path, tmp_path, plan, killed_at):
-    whole = start(feed_path, plan, tmp_path / "whole.csv", save=tmp_path / "whole.momo", commit_every=25)
+    whole = start(feed_path, plan, tmp_path / "whole.csv", tmp_path / "whole.db", commit_every=25)
     whole.run()
 
     class KilledError(Exception):
@@ -122,21 +141,18 @@ def test_a_killed_run_goes_on_exactly(feed_path, tmp_path, plan, killed_at):
 
     def kill(run):
         if run.n_rows == killed_at:
-            run.sink._file.flush()
             raise KilledError
 
-    save, out = tmp_path / "model.momo", tmp_path / "out.csv"
+    store, out = tmp_path / "store.db", tmp_path / "out.csv"
+    run = start(feed_path, plan, out, store, commit_every=25)
     with pytest.raises(KilledError):
-        start(feed_path, plan, out, save=save, commit_every=25).run(on_row=kill)
-    if killed_at < 25:
-        assert not save.exists()
-        again = start(feed_path, plan, out, save=save, commit_every=25)
-    else:
-        again = go_on(feed_path, out, save, commit_every=25)
-        assert again.n_rows == killed_at - killed_at % 25
+        run.run(on_row=kill)
+    leave(run)
+    again = start(feed_path, plan, out, store, commit_every=25)
+    assert again.n_rows == killed_at - killed_at % 25
     again.run()
     assert out.read_bytes() == (tmp_path / "whole.csv").read_bytes()
-    assert save.read_bytes() == (tmp_path / "whole.momo").read_bytes()
+    assert states(store) == states(tmp_path / "whole.db")
     assert again.track.summary.equals(whole.track.summary)
 
 
@@ -145,9 +161,11 @@ def test_an_ended_run_goes_on_when_the_file_has_grown(feed_path, tmp_path):
     whole = start(feed_path, FORECAST, tmp_path / "whole.csv")
     whole.run()
     feed_path.write_text("".join(text[:61]))
-    start(feed_path, FORECAST, tmp_path / "out.csv", save=tmp_path / "model.momo").run()
+    run = start(feed_path, FORECAST, tmp_path / "out.csv", tmp_path / "store.db")
+    run.run()
+    leave(run)
     feed_path.write_text("".join(text))
-    go_on(feed_path, tmp_path / "out.csv", tmp_path / "model.momo").run()
+    start(feed_path, FORECAST, tmp_path / "out.csv", tmp_path / "store.db").run()
     assert (tmp_path / "out.csv").read_bytes() == (tmp_path / "whole.csv").read_bytes()
 
 
@@ -158,12 +176,11 @@ def test_a_pipe_goes_on_with_the_rows_that_come(tmp_path):
 
     text = [line + "\n" for line in lines()]
     parts = ["".join(text[:61]), text[0] + "".join(text[61:])]
-    save = tmp_path / "model.momo"
-    start(Pipe(parts[0].encode()), FORECAST, io.BytesIO(), save=save).run()
-    model, data = persistence.load_run(save)
-    out, checkpoint = io.BytesIO(), Checkpoint.from_plain(data)
-    feed = feed_of(Pipe(parts[1].encode()), FORECAST.columns, "time")
-    run = Run(feed, model, FORECAST, sink_of(out, FORECAST.targets, True), checkpoint=checkpoint)
+    store, out = tmp_path / "store.db", io.BytesIO()
+    run = start(Pipe(parts[0].encode()), FORECAST, io.BytesIO(), store)
+    run.run()
+    leave(run)
+    run = start(Pipe(parts[1].encode()), FORECAST, out, store)
     run.run()
     assert run.n_rows == N_ROWS and run.last.number == N_ROWS
     assert [int(line["row"]) for line in csv.DictReader(io.StringIO(out.getvalue().decode()))][::3] == list(
@@ -196,28 +213,27 @@ def test_a_row_that_the_model_refuses_is_a_bad_row(feed_path, tmp_path, plan):
         start(feed_path, plan, tmp_path / "out.csv").run()
     run = start(feed_path, plan, tmp_path / "out.csv", bad_rows="skip")
     run.run()
-    assert run.n_rows == N_ROWS - 1 and run.feed.n_bad == 1
+    assert run.n_rows == N_ROWS - 1 and run.n_bad == 1
     assert "50" not in {line["row"] for line in written(tmp_path / "out.csv")}
 
 
 def test_stopping_between_rows_and_while_waiting(feed_path, tmp_path):
-    run = start(feed_path, FORECAST, tmp_path / "out.csv", save=tmp_path / "model.momo")
+    run = start(feed_path, FORECAST, tmp_path / "out.csv", tmp_path / "store.db")
     run.run(on_row=lambda run: run.stop() if run.n_rows == 17 else None)
-    assert run.is_stopped and run.n_rows == 17 and persistence.load_run(tmp_path / "model.momo")[1]["n_rows"] == 17
+    assert run.is_stopped and run.n_rows == 17 and place(tmp_path / "store.db").more["n_rows"] == 17
 
     class Waiting(Feed):
-        def __iter__(self):
-            for row in super().__iter__():
+        def events(self):
+            for row in super().events():
+                yield row
                 if row.number == 20:
                     run.stop()
-                yield row
+                    yield None
 
-    run = Run(OPENED[-1].enter_context(Waiting(feed_path, FORECAST.columns, "time")), model_for(FORECAST), FORECAST)
+    feed = OPENED[-1].enter_context(Waiting(feed_path, FORECAST.columns, "time"))
+    run = Run(feed, Fleet(model_for(FORECAST)), FORECAST)
     run.run()
-    assert run.n_rows == 19
-    with pytest.raises(Stopped):
-        run._waiting = True
-        run.stop()
+    assert run.n_rows == 20
 
 
 def test_a_series_that_came_late_and_has_bounds(tmp_path):
@@ -228,12 +244,12 @@ def test_a_series_that_came_late_and_has_bounds(tmp_path):
     path.write_text("\n".join(text) + "\n")
     outputs = []
     for name, cuts in (("whole", []), ("parts", [52])):
-        out, save = tmp_path / f"{name}.csv", tmp_path / f"{name}.momo"
-        feed, sink = feed_of(path, FORECAST.columns, "time"), sink_of(out, FORECAST.targets, True)
-        run = Run(feed, make_model(FORECAST, QUICK | {"bounds": {"wind": (-5.0, 40.0)}}), FORECAST, sink, save=save)
+        out, store, settings = tmp_path / f"{name}.csv", tmp_path / f"{name}.db", {"bounds": {"wind": (-5.0, 40.0)}}
+        run = start(path, FORECAST, out, store, settings)
         for cut in cuts:
             run.run(limit=cut)
-            run = go_on(path, out, save)
+            leave(run)
+            run = start(path, FORECAST, out, store, settings)
         run.run()
         outputs.append((out.read_bytes(), run.track.summary))
     assert outputs[0][0] == outputs[1][0] and outputs[0][1].equals(outputs[1][1])
@@ -241,10 +257,10 @@ def test_a_series_that_came_late_and_has_bounds(tmp_path):
 
 def test_an_error_after_learning_is_not_a_bad_row(feed_path, tmp_path, monkeypatch):
     run = start(feed_path, FORECAST, tmp_path / "out.csv", bad_rows="skip")
-    monkeypatch.setattr(run.sink, "write", lambda *args: (_ for _ in ()).throw(ValueError("broken")))
+    monkeypatch.setattr(run.predictions.sink, "write", lambda *args: (_ for _ in ()).throw(ValueError("broken")))
     with pytest.raises(ValueError, match="broken"):
         run.run()
-    assert run.feed.n_bad == 0
+    assert run.n_bad == 0
 
 
 def test_a_last_line_without_newline_is_read_again(feed_path, tmp_path):
@@ -252,22 +268,25 @@ def test_a_last_line_without_newline_is_read_again(feed_path, tmp_path):
     whole.run()
     text = feed_path.read_text()
     feed_path.write_text(text[:-3])  # inside the last number
-    out, save = tmp_path / "out.csv", tmp_path / "model.momo"
-    run = start(feed_path, FORECAST, out, save=save)
+    out, store = tmp_path / "out.csv", tmp_path / "store.db"
+    run = start(feed_path, FORECAST, out, store)
     run.run()
     assert run.cut_off.number == N_ROWS and run.n_rows == N_ROWS
     assert written(out)[-1]["row"] == str(N_ROWS)
+    leave(run)
     feed_path.write_text(text)
-    go_on(feed_path, out, save).run()
+    start(feed_path, FORECAST, out, store).run()
     assert out.read_bytes() == (tmp_path / "whole.csv").read_bytes()
 
 
 def test_another_feed_is_not_continued(feed_path, tmp_path):
-    out, save = tmp_path / "out.csv", tmp_path / "model.momo"
-    start(feed_path, FORECAST, out, save=save).run(limit=60)
+    out, store = tmp_path / "out.csv", tmp_path / "store.db"
+    run = start(feed_path, FORECAST, out, store)
+    run.run(limit=60)
+    leave(run)
     feed_path.write_text("\n".join(lines(seed=1)) + "\n")
     with pytest.raises(ValueError, match=r"not the feed that was read before|does not end at byte"):
-        go_on(feed_path, out, save)
+        start(feed_path, FORECAST, out, store)
 
 
 def test_what_came_through_a_pipe_is_not_looked_for_in_a_file(feed_path, tmp_path):
@@ -275,10 +294,13 @@ def test_what_came_through_a_pipe_is_not_looked_for_in_a_file(feed_path, tmp_pat
         def seekable(self):
             return False
 
-    save = tmp_path / "model.momo"
-    start(Pipe(feed_path.read_bytes()), FORECAST, io.BytesIO(), save=save).run(limit=50)
-    with pytest.raises(ValueError, match="read a pipe"):
-        go_on(feed_path, tmp_path / "out.csv", save)
+    store, pipe = tmp_path / "store.db", Pipe(feed_path.read_bytes())
+    pipe.name = "turbine.csv"
+    run = start(pipe, FORECAST, io.BytesIO(), store)
+    run.run(limit=50)
+    leave(run)
+    with pytest.raises(ValueError, match="through a pipe"):
+        start(feed_path, FORECAST, tmp_path / "out.csv", store)
 
 
 def test_bad_rows_are_counted_once(feed_path, tmp_path):
@@ -286,32 +308,41 @@ def test_bad_rows_are_counted_once(feed_path, tmp_path):
     for i in (20, 51, 52, 100):
         text[i] = text[i].replace(",", ",x", 1)
     feed_path.write_text("\n".join(text) + "\n")
-    out, save = tmp_path / "out.csv", tmp_path / "model.momo"
-    start(feed_path, FORECAST, out, save=save, bad_rows="skip").run(limit=49)
-    for _ in range(2):
-        run = go_on(feed_path, out, save, bad_rows="skip")
-        run.run(limit=30)
-    assert run.feed.n_bad == 4 and run.n_rows == 109
-    assert persistence.load_run(save)[1]["n_bad"] == 4
+    out, store = tmp_path / "out.csv", tmp_path / "store.db"
+    for limit in (49, 30, 30):
+        run = start(feed_path, FORECAST, out, store, bad_rows="skip")
+        run.run(limit)
+        leave(run)
+    assert run.n_bad == 4 and run.n_rows == 109
+    assert place(store).n_bad == 4
+    with Store(store, read_only=True) as reader:
+        letters = [letter for _, letter in reader.dead()]
+    assert [letter.row for letter in letters] == [text[i] for i in (20, 51, 52, 100)]
+    assert letters[0].source == "turbine.csv" and "column 'wind': 'x" in letters[0].reason
+    assert all(feed_path.read_bytes()[: letter.offset].endswith(letter.row.encode() + b"\n") for letter in letters)
 
 
 def test_a_bad_row_does_not_cost_the_rows_before_it(feed_path, tmp_path):
     text = feed_path.read_text().splitlines()
     text[61] = "x" + text[61]
     feed_path.write_text("\n".join(text) + "\n")
-    save = tmp_path / "model.momo"
-    with pytest.raises(FeedError, match="row 61"):
-        start(feed_path, FORECAST, tmp_path / "out.csv", save=save).run()
-    assert persistence.load_run(save)[1]["n_rows"] == 60
+    store = tmp_path / "store.db"
+    for _ in range(2):
+        run = start(feed_path, FORECAST, tmp_path / "out.csv", store)
+        with pytest.raises(FeedError, match="row 61"):
+            run.run()
+        leave(run)
+        assert place(store).number == place(store).more["n_rows"] == 60
 
 
 def test_checkpoints_by_time_and_files_that_others_look_at(feed_path, tmp_path, monkeypatch):
     from momostream import running
 
     monkeypatch.setattr(running, "FLUSH_SECONDS", 0.0)
-    seen, out, save = [], tmp_path / "out.csv", tmp_path / "model.momo"
-    start(feed_path, FORECAST, out, save=save, commit_seconds=0.0).run(10, lambda run: seen.append(save.exists()))
-    assert seen[0] is False and all(seen[1:])
+    seen, store = [], tmp_path / "store.db"
+    run = start(feed_path, FORECAST, tmp_path / "out.csv", store, commit_seconds=0.0)
+    run.run(10, lambda run: seen.append(run.fleet.store.source("turbine.csv")))
+    assert seen[0] is None and [found.number for found in seen[1:]] == list(range(1, 10))
     sizes = []
     start(feed_path, FORECAST, tmp_path / "b.csv").run(
         10, lambda run: sizes.append((tmp_path / "b.csv").stat().st_size)

@@ -13,8 +13,9 @@ from random import Random
 import numpy as np
 import pytest
 
-from momostream import MOMoGPRegressor, store
-from momostream.store import DeadLetter, Output, Packed, Position, Store, StoreError, plain_key
+from momostream import MOMoGPRegressor, blocks, store
+from momostream.blocks import Parts
+from momostream.store import DeadLetter, Output, Position, Store, StoreError, plain_key
 
 SMALL = {"experts": ("matern32",), "max_points": 32, "tuning_evaluations": 4, "seed": 0}
 
@@ -33,7 +34,7 @@ def small(n, seed=0, **settings):
 
 def state(model):
     """A model to the bit."""
-    return store._Parts.of(model)
+    return Parts.of(model)
 
 
 def contents(path):
@@ -96,13 +97,6 @@ def test_a_model_without_rows_comes_back(path):
         assert opened.load("T01").predict_one({"wind": 1.0}) == {}
 
 
-def test_packed_models_are_stored_as_the_models_they_are(path):
-    model = small(60)
-    with Store(path) as opened:
-        opened.commit({"T01": Packed(model)})
-        assert state(opened.load("T01")) == state(model)
-
-
 @pytest.mark.parametrize("key", ["T01", "", "é\n'\"\ud800", 0, -7, 1 << 70, ("farm", 3), (("a", 1), "b"), ("1",), (1,)])
 def test_keys_come_back_as_they_are(path, key):
     with Store(path) as opened:
@@ -139,7 +133,7 @@ def test_a_text_and_a_number_are_two_keys(path):
 
 
 def test_lines_are_numbered_on_and_read_by_pages(path, monkeypatch):
-    monkeypatch.setattr(store, "LINES", 3)
+    monkeypatch.setattr(store, "PAGE_LINES", 3)
     letters = [DeadLetter("farm", n, None if n % 2 else n, "why", str(n)) for n in range(6)]
     with Store(path) as opened:
         assert list(opened.outputs()) == []
@@ -183,7 +177,34 @@ def test_a_deleted_model_leaves_nothing(path):
         assert state(opened.load("b")) == state(small(20))
         opened.delete("b")
         opened.delete("c")
+        opened.commit()
         assert opened._db.execute("SELECT count(*) FROM blocks").fetchone() == (0,)
+
+
+def test_lines_that_have_arrived_are_forgotten_and_keep_their_numbers(path):
+    with Store(path) as opened:
+        opened.commit(outputs=[Output("T01", n, f"power {n}") for n in range(5)], alarms=[Output("T01", 3, "hot")])
+        opened.forget("outputs", 3)
+        opened.forget("alarms", 99)
+        opened.forget("outputs", 2)
+        assert list(opened.alarms()) == []
+        opened.commit(outputs=[Output("T01", 9, "power 9")], alarms=[Output("T01", 9, "cold")])
+    with Store(path, read_only=True) as opened:
+        assert [number for number, _ in opened.outputs()] == [4, 5, 6]
+        assert [number for number, _ in opened.outputs(5)] == [6]
+        assert list(opened.alarms()) == [(2, Output("T01", 9, "cold"))]
+        assert [opened.count(table) for table in store.LINES] == [6, 2, 0]
+
+
+def test_what_was_put_is_seen_by_others_with_the_commit_only(path):
+    with Store(path) as opened, Store(path, read_only=True) as reader:
+        opened.put("T01", small(40))
+        assert opened.load("T01").n_rows == 40 and "T01" not in reader
+        opened.commit()
+        assert reader.load("T01").n_rows == 40
+        opened.put("T01", small(50))
+    with Store(path) as opened:
+        assert opened.rows() == {"T01": 40}
 
 
 # ---------------------------------------------------------------------- what is written
@@ -229,7 +250,7 @@ def test_sizes_of_blocks_that_make_no_sense_are_refused(path, size):
 
 
 def test_a_model_that_is_too_large_is_refused(path, monkeypatch):
-    monkeypatch.setattr(store, "_BLOCK_BITS", 2)
+    monkeypatch.setattr(blocks, "_BLOCK_BITS", 2)
     with Store(path, block_bytes=512) as opened, pytest.raises(StoreError, match="larger block_bytes"):
         opened.commit({"T01": small(200)})
 

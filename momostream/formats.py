@@ -1,0 +1,367 @@
+"""What the cells of a row say: numbers, times and keys, from CSV or JSON; or what is wrong with them."""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
+from datetime import datetime
+from itertools import chain
+from typing import Any, NamedTuple, Protocol
+
+__all__ = ["BadRow", "Csv", "Format", "Json", "Refused", "Row", "RowReader", "Time", "is_missing", "read_time", "shown"]
+
+MISSING = {"", "na", "nan", "null", "none", "n/a", "-"}
+# Kin of ISO 8601 that `fromisoformat` refuses. The year comes first, so that nobody takes a month for a day.
+_KIN_OF_ISO = re.compile(
+    r"(\d{4})[-/.](\d{1,2})[-/.](\d{1,2})"
+    r"(?:[T ]\s*(\d{1,2})(:\d\d(?::\d\d(?:[.,]\d+)?)?)\s*(Z|UTC|GMT|[+-]\d\d(?::?\d\d)?)?)?",
+    re.ASCII | re.IGNORECASE,
+)
+
+Time = datetime | float
+
+
+class Row(NamedTuple):
+    """One row of a feed."""
+
+    number: int  # of the data row, from 1; bad rows that were skipped count, blank lines do not
+    offset: (
+        int  # byte behind this row in the uncompressed feed, where reading goes on; brokers have numbers of their own
+    )
+    time: Time | None
+    values: dict[str, float]  # missing readings are left out
+    key: str | int | None = None  # which model it is for; None where the feed has one only
+
+    def text(self) -> str:
+        """The row as JSON."""
+        time = self.time.isoformat() if isinstance(self.time, datetime) else self.time
+        named = {"key": self.key, "time": time}
+        return json.dumps({k: v for k, v in named.items() if v is not None} | self.values)
+
+
+class Refused(NamedTuple):
+    """A row that cannot be used: where it was, for which model if that is known, why, and the row as text."""
+
+    number: int
+    offset: int
+    key: str | int | None
+    reason: str
+    text: str
+
+
+class BadRow(Exception):  # noqa: N818 - it is raised, but often only counted
+    """What is wrong with a row, and in which column."""
+
+    def __init__(self, what: str, column: str | None = None) -> None:
+        super().__init__(what)
+        self.column = column
+
+
+class RowReader:
+    """Makes rows of cells.
+
+    Parameters
+    ----------
+    format
+        Of the cells.
+    readings
+        Columns of numbers.
+    time, key
+        Columns of the time and of the key; None where there are none.
+    time_format
+        As in `datetime.datetime.strptime`; None: ISO 8601 and its kin with the year first, or numbers of any unit.
+
+    Examples
+    --------
+    >>> reader = RowReader(Json(), ["power"], "at", "turbine")
+    >>> reader.row(1, 60, {"at": "2024-03-01 00:10", "turbine": "T01", "power": 4.5})
+    Row(number=1, offset=60, time=datetime.datetime(2024, 3, 1, 0, 10), values={'power': 4.5}, key='T01')
+    """
+
+    def __init__(
+        self,
+        format: Format,
+        readings: Sequence[str],
+        time: str | None = None,
+        key: str | None = None,
+        time_format: str | None = None,
+    ) -> None:
+        self.format, self.time, self.key, self.time_format = format, time, key, time_format
+        format.choose(readings, time, key)
+
+    def row(self, number: int, offset: int, cells: Any) -> Row:
+        """The row of these cells.
+
+        Raises
+        ------
+        BadRow
+            What is wrong, and in which column.
+        """
+        time = (
+            None if self.time is None else read_time(self.format, self.format.time(cells), self.time, self.time_format)
+        )
+        key = None if self.key is None else self._read_key(self.format.key(cells))
+        return Row(number, offset, time, self.format.values(cells), key)
+
+    def key_of(self, cells: Any) -> str | int | None:
+        """The key of cells that may be bad elsewhere; None where it cannot be told."""
+        try:
+            return None if self.key is None else self._read_key(self.format.key(cells))
+        except BadRow:
+            return None
+
+    def _read_key(self, value: Any) -> str | int:
+        if type(value) is str and value.strip():
+            return value.strip()
+        if type(value) is int:
+            return value
+        if value is None or value == "":
+            raise BadRow("the key is missing", self.key)
+        raise BadRow(f"{shown(value)} is no key: use a text or a whole number", self.key)
+
+
+def read_time(format: Format, value: Any, column: str | None, time_format: str | None) -> Time:
+    """The time that a cell says."""
+    text = str(value)
+    if time_format is None and text[4:5] == "-":
+        # The common form of most feeds first.
+        try:
+            return datetime.fromisoformat(text)
+        except ValueError:
+            pass
+    if is_missing(value):
+        raise BadRow("the time is missing", column)
+    if time_format is not None:
+        with suppress(ValueError):
+            return datetime.strptime(text.strip(), time_format)
+        raise BadRow(f"{shown(value)} is not a time of the form {time_format!r}", column)
+    # Numbers before other forms: to `fromisoformat`, 20180101.05 is five o'clock.
+    with suppress(BadRow):
+        number = format.number(value)
+        if number is not None:
+            return number
+    with suppress(ValueError):
+        return _parse_date(text.strip())
+    raise BadRow(f"{shown(value)} is not a time (forms of its own need a time_format)", column)
+
+
+class Format(Protocol):
+    """What a feed asks of its format. Cells are what `parse` returns."""
+
+    columns: tuple[str, ...]  # empty where they are not known before the first row
+
+    def parse(self, text: str, following: Callable[[], Iterator[str]]) -> Any:
+        """Cells of a row, given its first line and where more lines come from."""
+
+    def column_at(self, text: str) -> str | None:
+        """Column behind so much of a row; None where that cannot be told."""
+
+    def choose(self, readings: Sequence[str], time: str | None, key: str | None) -> None:
+        """Settle which columns are read."""
+
+    def fields(self, cells: Any) -> dict[str, Any]:
+        """Cells by column."""
+
+    def number(self, value: Any) -> float | None:
+        """The number that a cell says; None where it is missing."""
+
+    def time(self, cells: Any) -> Any:
+        """Cell of the time."""
+
+    def key(self, cells: Any) -> Any:
+        """Cell of the key."""
+
+    def values(self, cells: Any) -> dict[str, float]:
+        """Numbers by column, without missing ones."""
+
+
+class Csv:
+    """Rows of cells under a header."""
+
+    def __init__(self, delimiter: str, decimal: str) -> None:
+        self.columns: tuple[str, ...] = ()
+        self._delimiter = delimiter
+        self._decimal = decimal
+
+    def parse(self, text: str, following: Callable[[], Iterator[str]]) -> list[str]:
+        """Cells of a row, given its first line and where more lines come from."""
+        if '"' in text:
+            try:
+                cells = next(csv.reader(chain([text], following()), delimiter=self._delimiter, strict=True))
+            except csv.Error as error:
+                at_end = "end of data" in str(error)
+                raise BadRow("a quoted cell is not closed" if at_end else f"is not CSV: {error}") from None
+        else:
+            text = text.rstrip("\r\n")
+            if "\r" in text:
+                raise BadRow("a carriage return stands inside the row")
+            cells = text.split(self._delimiter)
+        if self.columns and len(cells) != len(self.columns):
+            found = f"{len(cells)} cells instead of {len(self.columns)}"
+            if len(cells) > len(self.columns):
+                raise BadRow(found)
+            raise BadRow(f"there are {found}", self.columns[len(cells)])
+        return cells
+
+    def column_at(self, text: str) -> str | None:
+        """Column behind so much of a row; None where that cannot be told."""
+        n = text.count(self._delimiter)
+        return self.columns[n] if '"' not in text and n < len(self.columns) else None
+
+    def choose(self, readings: Sequence[str], time: str | None, key: str | None) -> None:
+        """Settle which columns are read."""
+        self._readings = [(name, self.columns.index(name)) for name in readings]
+        self._time_index = 0 if time is None else self.columns.index(time)
+        self._key_index = 0 if key is None else self.columns.index(key)
+
+    def fields(self, cells: list[str]) -> dict[str, Any]:
+        """Cells by column."""
+        return dict(zip(self.columns, cells, strict=True))
+
+    def number(self, value: str) -> float | None:
+        """The number that a cell says; None where it is missing."""
+        if is_missing(value):
+            return None
+        # Python reads 1_000, and 1.000 with a decimal comma is a thousand elsewhere: both are mistakes here.
+        if "_" not in value and (self._decimal == "." or "." not in value):
+            try:
+                return _finite(float(value.replace(self._decimal, ".")), value)
+            except ValueError:
+                pass
+        raise BadRow(f"{shown(value)} is not a number")
+
+    def time(self, cells: list[str]) -> str:
+        """Cell of the time."""
+        return cells[self._time_index]
+
+    def key(self, cells: list[str]) -> str:
+        """Cell of the key."""
+        return cells[self._key_index]
+
+    def values(self, cells: list[str]) -> dict[str, float]:
+        """Numbers by column, without missing ones."""
+        # Most rows hold plain numbers only: one pass finds that out, and leaves all others to a closer look.
+        if self._decimal == "." and "_" not in "".join(cells):
+            try:
+                values = {name: float(cells[index]) for name, index in self._readings}
+            except ValueError:
+                pass
+            else:
+                if math.isfinite(sum(values.values())):
+                    return values
+        return _numbers(((name, cells[index]) for name, index in self._readings), self.number)
+
+
+class Json:
+    """One object per line."""
+
+    columns: tuple[str, ...] = ()
+
+    def parse(self, text: str, following: Callable[[], Iterator[str]]) -> dict[str, Any]:
+        """Cells of a row, given its first line and where more lines come from."""
+        try:
+            cells = json.loads(text)
+        except json.JSONDecodeError as error:
+            reason = error.msg.removesuffix(" at")
+            raise BadRow(f"is not JSON: {reason} at character {error.pos + 1}") from None
+        except (ValueError, RecursionError) as error:
+            raise BadRow(f"is not JSON: {error}") from None
+        if not isinstance(cells, dict):
+            raise BadRow(f"{shown(cells)} is not an object")
+        return _flat(cells) if any(type(value) is dict for value in cells.values()) else cells
+
+    def column_at(self, text: str) -> str | None:
+        """Column behind so much of a row; None where that cannot be told."""
+        return None
+
+    def choose(self, readings: Sequence[str], time: str | None, key: str | None) -> None:
+        """Settle which columns are read."""
+        self._readings = readings
+        self._time_name, self._key_name = time or "", key or ""
+
+    def fields(self, cells: dict[str, Any]) -> dict[str, Any]:
+        """Cells by column."""
+        return cells
+
+    def number(self, value: Any) -> float | None:
+        """The number that a cell says; None where it is missing."""
+        if is_missing(value):
+            return None
+        if isinstance(value, str):
+            raise BadRow(f"{shown(value)} is text, not a number")
+        if not isinstance(value, int | float):
+            raise BadRow(f"{shown(value)} is not a number")
+        try:
+            return _finite(float(value), value)
+        except OverflowError:
+            return _finite(math.inf, value)
+
+    def time(self, cells: dict[str, Any]) -> Any:
+        """Cell of the time."""
+        return cells.get(self._time_name)
+
+    def key(self, cells: dict[str, Any]) -> Any:
+        """Cell of the key."""
+        return cells.get(self._key_name)
+
+    def values(self, cells: dict[str, Any]) -> dict[str, float]:
+        """Numbers by column, without missing ones."""
+        return _numbers(((name, cells.get(name)) for name in self._readings), self.number)
+
+
+def _flat(cells: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Objects inside an object as columns of their own.
+
+    >>> _flat({"at": 1, "sensor": {"wind": 8.1, "pitch": {"left": 2}}})
+    {'at': 1, 'sensor.wind': 8.1, 'sensor.pitch.left': 2}
+    """
+    flat: dict[str, Any] = {}
+    for name, value in cells.items():
+        flat |= _flat(value, f"{prefix}{name}.") if type(value) is dict else {f"{prefix}{name}": value}
+    return flat
+
+
+def _numbers(fields: Iterable[tuple[str, Any]], number_of: Callable[[Any], float | None]) -> dict[str, float]:
+    numbers = {}
+    for name, value in fields:
+        try:
+            number = number_of(value)
+        except BadRow as bad:
+            bad.column = name
+            raise
+        if number is not None:
+            numbers[name] = number
+    return numbers
+
+
+def _finite(number: float, value: Any) -> float | None:
+    """The number, None for NaN of any sign."""
+    if math.isinf(number):
+        raise BadRow(f"{shown(value)} is not finite")
+    return None if math.isnan(number) else number
+
+
+def is_missing(value: Any) -> bool:
+    """Whether a cell says that there is no value."""
+    if isinstance(value, str):
+        return value.strip().lower() in MISSING
+    return value is None or (isinstance(value, float) and math.isnan(value))
+
+
+def _parse_date(text: str) -> datetime:
+    if parts := _KIN_OF_ISO.fullmatch(text):
+        year, month, day, hour, rest, zone = parts.groups(default="")
+        text = f"{year}-{month:0>2}-{day:0>2}T{hour:0>2}{rest or ':00'}{'Z' if zone.isalpha() else zone}"
+    return datetime.fromisoformat(text)
+
+
+def shown(value: Any, width: int = 40) -> str:
+    """A value in a message: on one line, and short."""
+    text = value if isinstance(value, str) else repr(value)
+    if len(text) > width:
+        text = text[: width - 3] + "..."
+    return repr(text) if isinstance(value, str) else text

@@ -32,6 +32,7 @@ QUESTIONS = (
     "regimes",
     "circuits",
     "choices",
+    "fleet",
 )
 DAY = re.compile(r"^Measured .*?(\d{4}-\d\d-\d\d) by ", re.MULTILINE)
 DURATION = re.compile(r"A full\s+run\s+takes\s+(.+?)[.;,:]", re.DOTALL)

@@ -16,7 +16,7 @@ import time as clock
 import zlib
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol, Self, TypeVar
 from urllib.parse import parse_qsl, quote, unquote, urlsplit
 
 from momostream.feeds import FeedError
@@ -182,7 +182,21 @@ class _Delivery(NamedTuple):
         return zlib.crc32(self.payload, zlib.crc32(self.topic.encode()))
 
 
-class MqttFeed:
+class _Closing:
+    """What is closed at the end of a ``with``."""
+
+    def close(self) -> None:
+        """Let go of it."""
+        raise NotImplementedError
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+
+class MqttFeed(_Closing):
     """Rows of an MQTT topic, each of them once.
 
     The broker keeps a session for this client: rows that come while nobody reads wait there, and rows that were not
@@ -272,6 +286,7 @@ class MqttFeed:
         self.client_id = client_id or address.settings.get("client_id") or made
         self.sequence, self.until_idle = sequence, until_idle
         self.n_lost = self.n_repeated = 0
+        self.readings, self.time = tuple(columns), time
         self._messages = _Messages(columns, time, key, time_format)
         self._on_trouble = on_trouble
         self._number = 0
@@ -563,7 +578,7 @@ def _retry(ask: Callable[[], Answer], deadline: float, tell: Trouble, name: str)
             delay = min(2.0 * delay, _LONGEST_DELAY)
 
 
-class KafkaFeed:
+class KafkaFeed(_Closing):
     """Rows of a Kafka topic, each of them once.
 
     All partitions are read, from offsets of the feed's own: nothing is committed to Kafka, and no group of consumers is
@@ -621,6 +636,7 @@ class KafkaFeed:
         self.name, self.topic = address.name, address.topic
         self.until_end, self.patience = until_end, patience
         self.n_lost = 0
+        self.readings, self.time = tuple(columns), time
         self._messages = _Messages(columns, time, key, time_format)
         self._on_trouble = on_trouble
         self._kafka = _confluent_kafka()

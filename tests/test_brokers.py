@@ -13,15 +13,15 @@ from types import SimpleNamespace
 
 import pytest
 
+from benchmarks.tools import brokers as peers
+from benchmarks.tools.brokers import MockKafka, Mosquitto, free_port, publish_kafka, publish_mqtt
 from momostream import brokers
 from momostream.brokers import KafkaFeed, KafkaOutlet, MqttFeed, MqttOutlet, is_broker, open_outlet
 from momostream.feeds import FeedError
 from momostream.formats import Refused, Row
-from tests import brokers_harness
-from tests.brokers_harness import MockKafka, Mosquitto, free_port, publish_kafka, publish_mqtt
 
-needs_mqtt = pytest.mark.skipif(bool(brokers_harness.missing_mqtt()), reason=str(brokers_harness.missing_mqtt()))
-needs_kafka = pytest.mark.skipif(bool(brokers_harness.missing_kafka()), reason=str(brokers_harness.missing_kafka()))
+needs_mqtt = pytest.mark.skipif(bool(peers.missing_mqtt()), reason=str(peers.missing_mqtt()))
+needs_kafka = pytest.mark.skipif(bool(peers.missing_kafka()), reason=str(peers.missing_kafka()))
 
 # Seconds: no test waits longer for anything.
 LIMIT = 20.0

@@ -114,9 +114,7 @@ def test_infinite_bounds_are_unknown(format):
     mean = np.zeros((1, 1))
     text = Lines(["power"], stepwise=False, format=format).text(row(1), Outlook(mean, mean - np.inf, mean, None, None))
     assert text == (
-        "1,,0,,0"
-        if format == "csv"
-        else '{"row": 1, "time": null, "power": {"mean": 0, "lower": null, "upper": 0}}'
+        "1,,0,,0" if format == "csv" else '{"row": 1, "time": null, "power": {"mean": 0, "lower": null, "upper": 0}}'
     )
 
 

@@ -105,10 +105,12 @@ class Mosquitto:
         self.kill()
 
     def url(self, topic: str, user: str = "") -> str:
+        """Of a topic."""
         return f"mqtt://{user}127.0.0.1:{self.port}/{topic}"
 
     @property
     def log(self) -> str:
+        """What it has said so far."""
         return (self.folder / "mosquitto.log").read_text(encoding="utf-8", errors="replace")
 
     def wait_until_left(self, client_id: str) -> None:
@@ -175,9 +177,11 @@ class MockKafka:
         self.kill()
 
     def url(self, topic: str) -> str:
+        """Of a topic."""
         return f"kafka://{self.address}/{topic}"
 
     def start(self) -> None:
+        """Start it, and wait until it tells its address."""
         command = [sys.executable, "-c", _MOCK, str(self.n_brokers)]
         pipe = subprocess.PIPE
         self._process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL, text=True)
@@ -198,10 +202,12 @@ class MockKafka:
         os.waitid(os.P_PID, self._process.pid, os.WSTOPPED | os.WNOWAIT)
 
     def go_on(self) -> None:
+        """Let it answer again."""
         assert self._process is not None
         self._process.send_signal(signal.SIGCONT)
 
     def kill(self) -> None:
+        """SIGKILL: all it had is gone."""
         if self._process is not None:
             self._process.kill()
             self._process.wait(PATIENCE)

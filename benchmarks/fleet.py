@@ -1,12 +1,12 @@
 """What a fleet costs: rows per second, memory and bytes for 1, 100 and 10,000 keys; and whether kills leave a trace.
 
-    python -m benchmarks.fleet [embedded | spark | kills | disk ...] [--quick]
+    python -m benchmarks.fleet [embedded | spark | dask | kills | disk ...] [--quick]
 
 Simulated turbines, 8 inputs and 6 outputs each; every row is predicted with a mean and an interval of 90 % for each
 output, then learnt. `embedded` runs them over a CSV file into a store, beside the same models without feed, fleet or
-store in the same process; `spark` over files on a local machine and on a local cluster; `kills` ends runs by SIGKILL at
-random moments and compares what they leave with what an undisturbed run leaves; `disk` tries full disks and damaged
-stores. Goes to ``results/fleet.md``. A full run takes about an hour and a half.
+store in the same process; `spark` over files on a local machine and on a local cluster; `dask` fits a batch on workers
+of Dask; `kills` ends runs by SIGKILL at random moments and compares what they leave with what an undisturbed run has
+left; `disk` tries full disks and damaged stores. Goes to ``results/fleet.md``. A full run takes an hour and a half.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ TARGETS = ("flap_1", "flap_2", "flap_3", "edge_1", "edge_2", "edge_3")
 PLAN = Plan(TARGETS, INPUTS, "time", key="turbine")
 SETTINGS = {"seed": 0}
 BUDGET = 1 << 30
-PARTS = ("embedded", "spark", "kills", "disk")
+PARTS = ("embedded", "spark", "dask", "kills", "disk")
 # Turbines that are simulated; more keys are later stretches of them.
 N_TURBINES = 100
 # Keys and rows; the largest is shared by two processes.
@@ -270,6 +270,10 @@ def measure(task: dict[str, Any]) -> dict[str, Any]:
         from benchmarks.tools.fleet_spark import measure_spark
 
         return measure_spark(task["master"], task["keys"])
+    if task["kind"] == "dask":
+        from benchmarks.tools.fleet_dask import measure_dask
+
+        return measure_dask(task["rows"])
     from benchmarks.tools import fleet_kills
 
     if task["source"] == "spark":
@@ -310,7 +314,7 @@ def main() -> None:
     options = options_unless_task(parser, measure)
     # One BLAS thread also where runs are forked from this process.
     os.environ.update(dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"), "1"))
-    asked = options.what or [part for part in PARTS if part != "spark" or not options.quick]
+    asked = options.what or [part for part in PARTS if not (options.quick and part in {"spark", "dask"})]
     if unknown := [part for part in asked if part not in PARTS]:
         parser.error(f"there is no part {unknown[0]!r}: use {', '.join(PARTS)}")
     where, results = about(), []
@@ -325,9 +329,10 @@ def main() -> None:
             tell(f"embedded, {n_keys:,} keys, {n_rows:,} rows")
             for run in embedded(n_keys, n_rows):
                 add({"kind": "embedded"} | run)
-    for task in (spark_tasks() if "spark" in asked else []) + (
-        kill_tasks(QUICK_KILLS if options.quick else KILLS) if "kills" in asked else []
-    ):
+    tasks = spark_tasks() if "spark" in asked else []
+    tasks += [{"kind": "dask", "rows": 30_000}] if "dask" in asked else []
+    tasks += kill_tasks(QUICK_KILLS if options.quick else KILLS) if "kills" in asked else []
+    for task in tasks:
         tell(", ".join(f"{name} {value}" for name, value in task.items()))
         found = in_own_process("benchmarks.fleet", task)
         add(

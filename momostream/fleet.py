@@ -57,7 +57,8 @@ class Fleet:
         Bytes for all models, in use and at rest. The model in use stays, whatever it takes.
     kin
         A new model starts from the hyper-parameters of others, where they have some: the median over the last 16 that
-        have reached 200 rows or doubled since. Depends on the rows alone, not on which models are in memory.
+        have reached 200 rows or doubled since. That helps its first thirty rows or so; what it says then depends on
+        the order in which rows of different keys come, though not on which models are in memory.
 
     Notes
     -----
@@ -91,7 +92,7 @@ class Fleet:
         *,
         store: Store | None = None,
         memory_budget: int = 1 << 30,
-        kin: bool = True,
+        kin: bool = False,
     ) -> None:
         if isinstance(memory_budget, bool) or not isinstance(memory_budget, int) or memory_budget < 0:
             raise ValueError(f"memory_budget={memory_budget!r} is not accepted: use a whole number of bytes, or 0")

@@ -65,9 +65,11 @@ def quick_kin(monkeypatch):
 @pytest.mark.parametrize("where", ["memory", "store"])
 def test_a_fleet_without_memory_equals_one_with_plenty(path, settings, where, quick_kin):
     feed = list(rows(400))
-    plenty = Fleet(MOMoGPRegressor(**settings))
+    plenty = Fleet(MOMoGPRegressor(**settings), kin=True)
     expected = run(plenty, feed)
-    with Fleet(MOMoGPRegressor(**settings), store=Store(path) if where == "store" else None, memory_budget=0) as tiny:
+    with Fleet(
+        MOMoGPRegressor(**settings), store=Store(path) if where == "store" else None, memory_budget=0, kin=True
+    ) as tiny:
         assert run(tiny, feed, 37 if where == "store" else None) == expected
         assert tiny.n_live == 1
         assert states(tiny) == states(plenty)
@@ -97,15 +99,15 @@ def test_forecasters_leave_and_come_back(path):
 
 def test_a_fleet_that_is_opened_again_goes_on(path, quick_kin):
     feed = list(rows(400))
-    whole = Fleet(MOMoGPRegressor(**SMALL))
+    whole = Fleet(MOMoGPRegressor(**SMALL), kin=True)
     expected = run(whole, feed)
     found = []
     for part in (feed[:90], feed[90:91], feed[91:300], feed[300:]):
-        with Fleet(MOMoGPRegressor(**SMALL), store=Store(path)) as members:
+        with Fleet(MOMoGPRegressor(**SMALL), store=Store(path), kin=True) as members:
             found += run(members, part)
             members.commit()
     assert found == expected
-    with Fleet(MOMoGPRegressor(**SMALL), store=Store(path)) as members:
+    with Fleet(MOMoGPRegressor(**SMALL), store=Store(path), kin=True) as members:
         assert members.n_live == 0
         assert members.keys() == whole.keys()
         assert states(members) == states(whole)
@@ -222,7 +224,7 @@ def take_all(path, tell=lambda: None):
     """Learn a counted source from where the store stands, with bad rows in it, to its end; ``tell`` of each row."""
     feed = list(rows(N_ROWS, 5))
     # Small: models leave and come back all the time.
-    with Fleet(MOMoGPRegressor(**SMALL), store=Store(path, timeout=30.0), memory_budget=600_000) as members:
+    with Fleet(MOMoGPRegressor(**SMALL), store=Store(path, timeout=30.0), memory_budget=600_000, kin=True) as members:
         place = members.store.source("farm") or Position("farm", 0, 0)
         outputs, dead, n_bad = [], [], place.n_bad
         for n in range(place.offset, N_ROWS):
@@ -444,7 +446,7 @@ def first_row(members, key, x):
 
 
 def test_a_new_model_starts_from_its_kin(quick_kin):
-    members, alone = Fleet(MOMoGPRegressor(**SMALL)), Fleet(MOMoGPRegressor(**SMALL), kin=False)
+    members, alone = Fleet(MOMoGPRegressor(**SMALL), kin=True), Fleet(MOMoGPRegressor(**SMALL))
     for n in range(5):
         run(members, [(n, x, y) for _, x, y in rows(20, 1, seed=n)])
     run(members, [(9, x, y) for _, x, y in rows(19, 1, seed=9)])
@@ -462,7 +464,7 @@ def test_a_new_model_starts_from_its_kin(quick_kin):
 
 def test_the_newest_kin_are_asked(quick_kin, monkeypatch):
     monkeypatch.setattr(fleet, "N_KIN", 2)
-    members = Fleet(MOMoGPRegressor(**SMALL))
+    members = Fleet(MOMoGPRegressor(**SMALL), kin=True)
     for key, n in (("a", 20), ("b", 20), ("c", 20), ("a", 19), ("b", 20)):
         run(members, [(key, x, y) for _, x, y in rows(n, 1)])
     # The others told at 20 rows, this one again at 40.
@@ -470,7 +472,7 @@ def test_the_newest_kin_are_asked(quick_kin, monkeypatch):
 
 
 def test_a_first_row_without_targets_is_no_first_row(quick_kin):
-    members = Fleet(MOMoGPRegressor(**SMALL))
+    members = Fleet(MOMoGPRegressor(**SMALL), kin=True)
     run(members, rows(20, 1))
     members.learn_one("new", {"wind": 1.0}, {"power": None})
     assert members.model("new").n_rows == 0
@@ -479,10 +481,10 @@ def test_a_first_row_without_targets_is_no_first_row(quick_kin):
 
 
 def test_models_without_hyperparameters_have_no_kin(quick_kin):
-    members = Fleet(MOMoGPRegressor(experts=("lags",), seed=0))
+    members = Fleet(MOMoGPRegressor(experts=("lags",), seed=0), kin=True)
     run(members, rows(60, 2))
     assert not members._kin
-    series = Fleet(MOMoGPForecaster(horizon=1, seed=0))
+    series = Fleet(MOMoGPForecaster(horizon=1, seed=0), kin=True)
     for key, x, y in rows(60, 2):
         series.learn_one(key, x, y)
     assert not series._kin
@@ -494,7 +496,7 @@ def test_a_model_tells_its_kin_as_it_doubles(n_rows, tells):
 
 
 def test_huge_inputs_make_kin_that_can_be_asked(quick_kin):
-    members = Fleet(MOMoGPRegressor(**SMALL))
+    members = Fleet(MOMoGPRegressor(**SMALL), kin=True)
     run(members, [("a", {"wind": 1e40 * t, "pitch": 1e-40 * t}, {"power": float(t)}) for t in range(40)])
     run(members, [("b", {"wind": 1e40 * t, "pitch": 1e-40 * t}, {"power": float(t)}) for t in range(40)])
     assert members.model("b").n_rows == 40

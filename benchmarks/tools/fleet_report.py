@@ -49,6 +49,22 @@ def report(results: list[dict[str, Any]]) -> str:
             verdicts.append(
                 verdict(passed, f"Spark {result['master']}, rows per second: {result['rows_per_second']:,.0f}")
             )
+    for result in (result for result in results if result["kind"] == "dask"):
+        lines = [
+            ["serial", f"{result['alone_seconds']:.1f}", ""],
+            *(
+                [what, f"{result[f'{name}_seconds']:.1f}", f"{result[f'{name}_worker_cpu']:.1f}"]
+                for name, what in (
+                    ("plain", "two workers"),
+                    ("allocator", "two workers, allocator that keeps its memory"),
+                )
+            ),
+        ]
+        parts += [
+            f"## Dask: a fit of {result['rows']:,} rows",
+            table(["", "seconds", "CPU seconds of the workers"], lines),
+        ]
+        verdicts.append(verdict(result["same"], "Dask, the same floats as the serial fit"))
     kills = [result for result in results if result["kind"] == "kills"]
     if kills:
         lines = [

@@ -269,7 +269,8 @@ def measure(task: dict[str, Any]) -> dict[str, Any]:
     if task["kind"] == "spark":
         from benchmarks.tools.fleet_spark import measure_spark
 
-        return measure_spark(task["master"], task["keys"])
+        found = measure_spark(task["master"], task["keys"])
+        return {name.replace(" ", "_"): value for name, value in found.items()}
     if task["kind"] == "dask":
         from benchmarks.tools.fleet_dask import measure_dask
 
@@ -279,7 +280,11 @@ def measure(task: dict[str, Any]) -> dict[str, Any]:
     if task["source"] == "spark":
         from benchmarks.tools.fleet_spark import kill_spark
 
-        return kill_spark(task["kills"], executor=task["executor"])
+        found = kill_spark(task["kills"], executor=task["executor"])
+        different = [
+            name.removeprefix("same ") for name, same in found.items() if name.startswith("same ") and not same
+        ]
+        return {"kills": found["kills"], "rows": found["predicted"] + found["refused"], "different": different}
     trial: Callable[..., dict[str, Any]] = getattr(
         fleet_kills, f"kill_{'files' if task['source'] == 'file' else task['source']}"
     )

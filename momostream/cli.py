@@ -9,12 +9,15 @@ import ast
 import difflib
 import functools
 import os
+import re
 import shlex
 import signal
 import sys
 import threading
+import zlib
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -318,7 +321,7 @@ def run(
         int | None,
         typer.Option(
             min=1,
-            help="Rows from one commit to the next. [default: 10 for each key, at least 5000]",
+            help="Rows from one commit to the next. [default: 200 for each key, from 5000 to 100000]",
             rich_help_panel="Going on, and many models",
         ),
     ] = None,
@@ -411,6 +414,8 @@ def run(
     predictions in a file are cut back to the last commit and continue as if nothing had happened. Standard input cannot
     be read again: there, the rows that come are taken as the next ones.
     """
+    from momostream.brokers import is_broker
+
     if report is not None:
         _need_plots("--report")
         if key is not None:
@@ -423,14 +428,21 @@ def run(
     places = {"--output": output, "--alarms": alarms, "--dead-letters": dead_letters}
     _check_places({"FEED": feed, "--store": store, "--report": report, **places})
     for option, place in places.items():
-        if store is None and place is not None and (place == STORE or _is_broker(place)):
-            raise ValueError(f"{option} {place} needs --store, which keeps what goes there until it has arrived")
+        if store is None and place is not None and (place == STORE or is_broker(place)):
+            raise ValueError(
+                f"{option} {_public(place)} needs --store, which keeps what goes there until it has arrived"
+            )
     if key is not None and key in {*(target or ()), *(input or ())}:
         raise ValueError(f"column {key!r} is the key: it cannot be a target or an input as well")
     part = _parsed_share(share, key)
     columns = _named(target, input, horizon)
     reading = skip, encoding, delimiter, decimal, time_format
-    with _opened(feed, columns, target, input, time, reading, key, follow, sequence) as source:
+    whose = f"{'' if store is None else store.name} {part}"
+    with (
+        _broker_feed(feed, columns, time, time_format, key, sequence, whose)
+        if is_broker(feed)
+        else _opened(feed, columns, target, input, time, reading, key, follow, sequence)
+    ) as source:
         # Only now: what is wrong so far need not wait for it.
         with patience(quiet):
             from momostream.running import Run
@@ -443,7 +455,7 @@ def run(
                     commit_seconds=commit_seconds, bad_rows=skip.value, on_bad=None if quiet else _Sparingly(tell),
                     share=part,
                 )  # fmt: skip
-            if work.place is not None and not quiet:
+            if work.place is not None and work.place.number and not quiet:
                 tell(f"going on behind row {work.place.number:,} of {source.name}")
             with _channels(work, places, format):
                 try:
@@ -465,7 +477,13 @@ def run(
                     tell(f"report: {report}")
     if work.is_stopped:
         kept = "nothing was kept" if store is None else f"kept in {store}, the same command goes on"
-        tell(f"stopped behind row {work.last.number if work.last else 0:,}; {kept}")
+        behind = f"stopped behind row {work.last.number if work.last else 0:,}"
+        if work.is_abandoned:
+            behind, kept = (
+                "stopped",
+                f"rows since the last commit are not in {store}: the same command takes them again",
+            )
+        tell(f"{behind}; {kept}")
         raise typer.Exit(INTERRUPTED)
 
 
@@ -548,6 +566,7 @@ def forecast(
     targets of each row of FEED.
     """
     with patience():
+        from momostream.brokers import is_broker
         from momostream.fleet import Fleet
         from momostream.online import MOMoGPRegressor
         from momostream.outline import has_learnt
@@ -561,12 +580,17 @@ def forecast(
     if plot is not None and key is None and _is_store(model) and len(_keys(model)) > 1:
         raise ValueError(f"{model}: holds many models: name one with --key to draw it")
     output, made = output or "-", format
+    if output == STORE or is_broker(output):
+        raise ValueError(f"--output {_public(output)}: forecasts of a saved model go to a file or to standard output")
     for number, (name, loaded, about) in enumerate(_models(model, key)):
         is_regressor = isinstance(loaded, MOMoGPRegressor)
         if is_regressor != (feed is not None):
             need = "needs a FEED with its inputs" if is_regressor else "takes no FEED: it goes on from its last row"
             raise ValueError(f"{model}: holds a {'regressor' if is_regressor else 'forecaster'}, which {need}")
         if not has_learnt(loaded):
+            if key is None and name not in {None, ONLY}:
+                tell(f"{model}: the model of {name!r} has learnt no value of a target yet")
+                continue
             raise ValueError(f"{model}: has learnt no value of a target yet")
         if is_regressor and (plot is not None or horizon is not None):
             raise ValueError(f"{model}: holds a regressor: --horizon and --plot are for forecasters")
@@ -580,9 +604,18 @@ def forecast(
             reading = bad_rows, encoding, delimiter, decimal, time_format
             loaded.freeze()
             fleet = Fleet(type(loaded)())
-            fleet.add(ONLY, loaded)
-            with _feed(feed, plan.inputs, clock, reading) as source:
-                work = Run(source, fleet, plan, bad_rows=bad_rows.value, on_bad=tell)
+            fleet.add(name or ONLY, loaded)
+            column, only = None if about is None else about["plan"]["key"], None
+            if column is not None:
+                # A feed of one machine need not say which.
+                with _feed(feed, None, clock, reading) as source:
+                    column = column if column in source.columns else None
+                plan, only = (replace(plan, key=column), {name}) if column is not None else (plan, None)
+                if column is None:
+                    fleet = Fleet(type(loaded)())
+                    fleet.add(ONLY, loaded)
+            with _feed(feed, plan.inputs, clock, reading, column) as source:
+                work = Run(source, fleet, plan, bad_rows=bad_rows.value, on_bad=tell, only=only)
                 with _channels(work, {"--output": output}, format):
                     work.run()
             return
@@ -665,10 +698,6 @@ def _need_plots(what: str) -> None:
         raise ValueError(f"{what} needs matplotlib: pip install 'momostream[plot]'")
 
 
-def _is_broker(place: str) -> bool:
-    return place.startswith(("mqtt://", "kafka://"))
-
-
 def _feed(
     place: str,
     columns: tuple[str, ...] | None,
@@ -707,14 +736,12 @@ def _opened(
     key: str | None = None,
     follow: bool = False,
     sequence: str | None = None,
-) -> Any:
+) -> Feed | Folder:
     """The feed with the columns that are needed, as far as they are named."""
     from momostream.feeds import FeedError
 
-    if sequence is not None and not place.startswith("mqtt"):
+    if sequence is not None:
         raise ValueError("--sequence is for feeds of mqtt://")
-    if _is_broker(place):
-        return _broker_feed(place, columns, time, reading[-1], key, sequence)
     feed = _feed(place, columns, None if time == "none" else time, reading, key, follow)
     try:
         if not feed.readings:
@@ -739,18 +766,29 @@ def _broker_feed(
     time_format: str | None,
     key: str | None,
     sequence: str | None,
+    whose: str,
 ) -> Any:
+    """A feed behind a broker; ``whose`` tells those apart who read the same topic."""
     from momostream import brokers
 
     if columns is None:
-        raise ValueError(f"{place}: name all columns of a broker's feed, with --target and --input")
+        raise ValueError(f"{_public(place)}: name all columns of a broker's feed, with --target and --input")
     options: dict[str, Any] = {"key": key, "time_format": time_format, "on_trouble": tell}
     named = {"auto": "time", "none": None}.get(time, time)
-    if place.startswith("kafka"):
+    if place.lower().startswith("kafka"):
+        if sequence is not None:
+            raise ValueError("--sequence is for feeds of mqtt://")
         return brokers.KafkaFeed(place, columns, named, **options)
     if sequence is None:
-        tell(f"{place}: without --sequence, rows that the broker sends twice are learnt twice")
-    return brokers.MqttFeed(place, columns, named, sequence=sequence, **options)
+        tell(f"{_public(place)}: without --sequence, a row may be learnt twice after a crash")
+    # One name for one place: whoever takes the name of another takes its messages.
+    name = None if "client_id=" in place else f"momostream-{zlib.crc32(f'{place} {whose}'.encode()):08x}"
+    return brokers.MqttFeed(place, columns, named, sequence=sequence, client_id=name, **options)
+
+
+def _public(place: str) -> str:
+    """A place without the password in it."""
+    return re.sub(r"//[^/@]*@", "//", place)
 
 
 def _parsed_share(share: str | None, key: str | None) -> tuple[int, int] | None:
@@ -787,7 +825,7 @@ def _fleet(
         return
     with Store(store) as opened:
         about = opened.notes.get("about") or {}
-        now = {"plan": dict(vars(plan)), "settings": settings, "share": share}
+        now = {"plan": dict(vars(plan)), "settings": settings, "share": share, "kin": kin}
         _must_agree(about, now)
         settings = {"seed": 0} | about.get("settings", {}) | settings
         with Fleet(make_model(plan, settings), store=opened, memory_budget=memory, kin=kin) as fleet:
@@ -830,7 +868,7 @@ def _models(path: Path, key: str | None) -> Iterator[tuple[Any, Any, dict[str, A
             hint = f": did you mean {near[0]!r}?" if near else ""
             raise ValueError(f"{path}: there is no model of {key!r}{hint}" if known else f"{path}: holds no model yet")
         for name in wanted:
-            yield name, store.load(name), store.notes.get("about")
+            yield name, store.load(name), store.notes.get("about") or None
 
 
 def _write_forecast(output: str, lines: Any, key: Any, number: int, outlook: Any, is_first: bool) -> None:
@@ -867,10 +905,12 @@ def _plan(
 
 def _check_places(places: dict[str, str | Path | None]) -> None:
     """Refuse to write where that cannot be, over what is read, or over something else that is written."""
+    from momostream.brokers import is_broker
+
     known: dict[str, str] = {}
     folder: str | None = None
     for option, place in places.items():
-        if place is None or str(place) in {"-", STORE} or _is_broker(str(place)):
+        if place is None or str(place) in {"-", STORE} or is_broker(str(place)):
             continue
         path = os.path.realpath(place)
         is_special = os.path.exists(path) and not os.path.isfile(path)
@@ -893,8 +933,10 @@ def _must_agree(about: dict[str, Any], now: dict[str, Any]) -> None:
     """Refuse to go on with something else than before."""
     if not about:
         return
-    before = {**about["plan"], **about["settings"], "share": about["share"]}
-    for name, value in {**now["plan"], **now["settings"], "share": now["share"]}.items():
+    before, asked = ({**said, **said["plan"], **said["settings"]} for said in (about, now))
+    for name, value in asked.items():
+        if name in {"plan", "settings"}:
+            continue
         if name not in before:
             raise ValueError(f"cannot go on: {name} was not set, now it is {value!r}")
         if value != before[name]:
@@ -947,12 +989,13 @@ def _parsed(settings: list[str] | None, seed: int | None, horizon: int | None) -
 @contextmanager
 def _channels(run: Run, places: dict[str, str | None], format: Format | None) -> Iterator[None]:
     """Give a run the places where predictions, alarms and refused rows go."""
+    from momostream.brokers import is_broker
     from momostream.sinks import Lines, format_for
 
     output = places["--output"]
     assert output is not None
     before = None if run.place is None or run.written("outputs") is None else run.place.more["format"]
-    by_name = "jsonl" if output == STORE or _is_broker(output) else format_for(output)
+    by_name = "jsonl" if output == STORE or is_broker(output) else format_for(output)
     asked = before or by_name if format is None else format.value
     if before not in {None, asked}:
         raise ValueError(f"cannot go on: format was {before!r}, now it is {asked!r}")
@@ -968,14 +1011,13 @@ def _channels(run: Run, places: dict[str, str | None], format: Format | None) ->
 
 @contextmanager
 def _channel(run: Run, table: str, place: str, header: str | None = None) -> Iterator[Channel]:
+    from momostream.brokers import is_broker, open_outlet
     from momostream.running import Channel
     from momostream.sinks import Sink
 
     if place == STORE:
         yield Channel(table)
-    elif _is_broker(place):
-        from momostream.brokers import open_outlet
-
+    elif is_broker(place):
         outlet = open_outlet(place, on_trouble=tell)
         try:
             yield Channel(table, outlet)
@@ -1069,7 +1111,7 @@ def _write_report(path: Path, run: Run, name: str, speed: float) -> None:
     facts = {"Feed": name, "Rows learnt": f"{run.n_rows:,}", "Bad rows": f"{run.n_bad:,}"}
     facts["Rows per second"] = f"{speed:,.0f}"
     settings = {**vars(run.plan), **run.model._get_params()}
-    command = shlex.join(["momostream", *sys.argv[1:]])
+    command = shlex.join(["momostream", *map(_public, sys.argv[1:])])
     write_report(
         path, run.track, run.model, forecast=run.forecast(), history=run.history, title=f"Forecasts of {name}",
         facts=facts, settings=settings, command=command,

@@ -386,7 +386,8 @@ class Feed:
 
     def unfinished(self, event: Row | Refused) -> dict[str, Any] | None:
         """Where the feed stood before the last event, if that has no newline: someone may still be writing it."""
-        if event.offset != self._lines.cut_at or self.follow:
+        # What comes through a pipe comes once: its end is the end of the line.
+        if event.offset != self._lines.cut_at or self.follow or not self.is_replayable:
             return None
         return self._as_position(self._before)
 
@@ -638,13 +639,12 @@ class Folder:
         if first is None:
             raise FeedError(f"{self.name}: there is no CSV or JSON lines file in this folder")
         self._rows_before = self._bytes_before = 0
-        self._feed = self._open(first, columns, time)
+        self._feed, self._file = self._open(first, columns, time), first
         self.columns, self.readings, self.time = self._feed.columns, self._feed.readings, self._feed.time
         self.unread_time = self._feed.unread_time
 
     def _open(self, name: str, columns: Sequence[str] | None, time: str | None) -> Feed:
         follow = self.follow and not name.lower().endswith(".gz")
-        self._file = name
         return Feed(self.path / name, columns, time, key=self.key, follow=follow, **self._options)
 
     def _names(self) -> list[str]:
@@ -655,7 +655,13 @@ class Folder:
         return sorted(name for name in found if not name.startswith(".") and _extension(name) in FORMATS)
 
     def _next(self, name: str) -> str | None:
-        return next((other for other in self._names() if other > name), None)
+        found = next((other for other in self._names() if other > name), None)
+        # A file that is followed is there when its first line is.
+        return found if found is None or not self.follow or self._has_line(found) else None
+
+    def _has_line(self, name: str) -> bool:
+        with (self.path / name).open("rb") as file:
+            return b"\n" in file.read(_BUFFER_SIZE) or name.lower().endswith(".gz")
 
     def __enter__(self) -> Self:
         return self
@@ -682,10 +688,12 @@ class Folder:
                 yield None
                 clock.sleep(_PAUSE)
                 following = self._next(self._file)
-            self._rows_before += self._feed.position["number"]
-            self._bytes_before += self._feed.size or 0
-            self._feed.close()
-            self._feed = self._open(following, self.readings, self.time)
+            # All at once, and only if it can be opened: an error leaves the place where it was.
+            feed, before = self._open(following, self.readings, self.time), self._feed
+            self._rows_before += before.position["number"]
+            self._bytes_before += before.size or 0
+            self._feed, self._file = feed, following
+            before.close()
 
     @property
     def size(self) -> int:
@@ -712,7 +720,7 @@ class Folder:
         if name not in names:
             raise FeedError(f"{self.name}: {name} is gone, where the rows so far end")
         self._feed.close()
-        self._feed = self._open(name, self.readings, self.time)
+        self._feed, self._file = self._open(name, self.readings, self.time), name
         self._feed.seek(position)
         self._rows_before = position["rows_before"]
         self._bytes_before = sum((self.path / other).stat().st_size for other in names if other < name)

@@ -116,6 +116,9 @@ class RowReader:
 
     def _read_key(self, value: Any) -> str | int:
         if type(value) is str and value.strip():
+            # Half of a character of two, as JSON can have it, is no text that could be written anywhere.
+            if not value.isascii() and any("\ud800" <= letter <= "\udfff" for letter in value):
+                raise BadRow("the key is not valid text", self.key)
             return value.strip()
         if type(value) is int:
             return value

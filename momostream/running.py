@@ -12,12 +12,14 @@ import json
 import time
 import zlib
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterator
+from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from threadpoolctl import threadpool_limits
 
+from momostream.brokers import Outlet
 from momostream.container import FileFormatError
 from momostream.feeds import Event, FeedError, Refused, Row, Source, refusal
 from momostream.fleet import Fleet
@@ -31,7 +33,7 @@ if TYPE_CHECKING:
 
     from momostream.forecast import Forecast
 
-__all__ = ["ONLY", "Channel", "Outlet", "Run", "in_share", "letter_text", "source_name"]
+__all__ = ["ONLY", "Channel", "Run", "in_share", "letter_text", "source_name"]
 
 #: Key of the model of a feed without keys.
 ONLY = "model"
@@ -40,21 +42,17 @@ N_RECENT = 240
 # Others may look at a file that is being written.
 FLUSH_SECONDS = 2.0
 # Rows from one commit to the next: so many for each key, which pays for writing its model, within these bounds.
-ROWS_PER_KEY, COMMIT_ROWS = 10, (5000, 100_000)
+ROWS_PER_KEY, COMMIT_ROWS = 200, (5000, 100_000)
 # Of a live feed: seconds that a row waits for others at most, and after which a commit is made when nothing comes.
 MOST_WAIT, IDLE_SECONDS = 0.5, 1.0
+# From one attempt to send to a broker to the next.
+DELIVER_SECONDS = 1.0
+# Lines that are sent to a broker at once.
+N_SENT = 5000
+# Rows of a block that are still taken when a run is to stop; with more, it goes on from the last commit.
+STOP_ROWS = 2000
 # Laws whose intervals are found together.
 N_TOGETHER = 128
-
-
-class Outlet(Protocol):
-    """Where numbered texts go beyond this machine; those of `momostream.brokers` are some."""
-
-    def send(self, lines: Iterable[tuple[int, Any, str]]) -> int:
-        """Send lines, each with its number and key; the last number that has arrived for sure, 0 for none."""
-
-    def close(self) -> None:
-        """Let go of it."""
 
 
 class Channel:
@@ -65,8 +63,8 @@ class Channel:
     table
         Of the store: one of `momostream.store.LINES`.
     place
-        A `Sink` is written to at once and cut back when a run goes on; an `Outlet` gets what has been committed, until
-        it says that it has it; None: the store keeps them.
+        A `Sink` is written to at once and cut back when a run goes on; an outlet of `momostream.brokers` gets what has
+        been committed, until it says that it has it; None: the store keeps them.
     """
 
     def __init__(self, table: str, place: Sink | Outlet | None = None) -> None:
@@ -74,7 +72,6 @@ class Channel:
         self.sink = place if isinstance(place, Sink) else None
         self.outlet = None if isinstance(place, Sink) else place
         self.waiting: list[Output] = []
-        self._sent = 0
 
     def add(self, key: Any, offset: int, text: str) -> None:
         """Take in a text."""
@@ -83,20 +80,25 @@ class Channel:
         else:
             self.waiting.append(Output(key, offset, text))
 
-    def deliver(self, store: Store) -> None:
-        """Send what has been committed; what has arrived is forgotten with the next commit."""
-        if self.outlet is None or store.count(self.table) <= self._sent:
-            return
+    def deliver(self, store: Store) -> bool:
+        """Send what has been committed; whether something has arrived, which the next commit forgets."""
+        arrived = False
+        while self.outlet is not None:
+            lines = list(islice(self._lines(store), N_SENT))
+            last = self.outlet.send(lines) if lines else 0
+            if not last:
+                break
+            store.forget(self.table, last)
+            arrived = True
+            if last < lines[-1][0]:
+                break
+        return arrived
+
+    def _lines(self, store: Store) -> Iterator[tuple[int, Any, str]]:
         if self.table == "dead":
-            lines = [(n, letter.key, letter_text(letter)) for n, letter in store.dead(self._sent)]
-        else:
-            found = store.outputs(self._sent) if self.table == "outputs" else store.alarms(self._sent)
-            lines = [(n, output.key, output.text) for n, output in found]
-        arrived = self.outlet.send(lines) if lines else 0
-        if arrived > self._sent:
-            self._sent = arrived
-            if self.table != "dead":
-                store.forget(self.table, arrived)
+            return ((number, letter.key, letter_text(letter)) for number, letter in store.dead())
+        found = store.outputs() if self.table == "outputs" else store.alarms()
+        return ((number, output.key, output.text) for number, output in found)
 
 
 def letter_text(letter: DeadLetter) -> str:
@@ -105,8 +107,16 @@ def letter_text(letter: DeadLetter) -> str:
 
 
 def source_name(feed: Source) -> str:
-    """Under which name the place of a feed is kept: files may move, so their folder is no part of it."""
-    return feed.name if "://" in feed.name else Path(feed.name).name
+    """Under which name the place of a feed is kept: files and brokers may move, so folder and host are no part of it.
+
+    Examples
+    --------
+    >>> from types import SimpleNamespace as Named
+    >>> source_name(Named(name="data/farm.csv")), source_name(Named(name="mqtt://localhost:1883/farm/+/rows"))
+    ('farm.csv', 'mqtt:farm/+/rows')
+    """
+    scheme, mark, rest = feed.name.partition("://")
+    return f"{scheme}:{rest.partition('/')[2]}" if mark else Path(feed.name).name
 
 
 def in_share(key: Any, share: tuple[int, int]) -> bool:
@@ -136,9 +146,9 @@ class Run:
     alarm_level
         Probability of the interval that a value must leave to be an alarm.
     commit_every
-        Rows from one commit to the next. None: ten for each key, at least 5,000 and at most 100,000.
+        Rows from one commit to the next. None: 200 for each key, at least 5,000 and at most 100,000.
     commit_seconds
-        Seconds after which a commit is made in any case.
+        Seconds after which a commit is made, at the end of the block in hand.
     bad_rows
         ``"stop"`` at a row that cannot be read or learnt, or ``"skip"`` it.
     on_bad
@@ -147,6 +157,8 @@ class Run:
         Do not predict.
     share
         ``(part, parts)``: only take the keys that fall to this part of so many, each of which has a store of its own.
+    only
+        Only take these keys.
 
     Attributes
     ----------
@@ -173,12 +185,13 @@ class Run:
         on_bad: Callable[[str], object] | None = None,
         learn_only: bool = False,
         share: tuple[int, int] | None = None,
+        only: Collection[Any] | None = None,
     ) -> None:
         if not 0.0 < alarm_level < 1.0:
             raise ValueError(f"alarm_level={alarm_level} is not accepted: use a number between 0 and 1")
         self.feed, self.fleet, self.plan = feed, fleet, plan
         self.alarm_level, self.commit_every, self.commit_seconds = alarm_level, commit_every, commit_seconds
-        self.bad_rows, self.on_bad, self.learn_only, self.share = bad_rows, on_bad, learn_only, share
+        self.bad_rows, self.on_bad, self.learn_only, self.share, self.only = bad_rows, on_bad, learn_only, share, only
         self.name = source_name(feed)
         self.predictions: Channel | None = None
         self.alarms: Channel | None = None
@@ -187,6 +200,10 @@ class Run:
         self.lines: Lines | None = None
         self.n_rows = self.n_bad = 0
         self.last: Row | Refused | None = None
+        # Whether the last block was not taken to its end, because the run was to stop.
+        self.is_abandoned = False
+        # Whether the feed has given an event that was not taken in yet.
+        self._is_ahead = False
         # A row that is not in the last commit, because its line may go on.
         self.cut_off: Row | Refused | None = None
         self.outlook: Outlook | None = None
@@ -204,7 +221,7 @@ class Run:
         self._stopping = False
         self._n_taken = self._n_committed = 0
         self._began, self._n_before = time.monotonic(), 0
-        self._committed_at = self._flushed_at = time.monotonic()
+        self._committed_at = self._flushed_at = self._delivered_at = time.monotonic()
         self.place = None if fleet.store is None else fleet.store.source(self.name)
         if self.place is not None:
             self._go_on(self.place)
@@ -241,38 +258,42 @@ class Run:
             self._run(limit, on_row or _nothing)
 
     def _run(self, limit: int | None, on_row: Callable[[Run], None]) -> None:
+        self._begin()
         try:
             for event in self._events(limit):
                 if event is None:
                     self._take_block(on_row)
                     self._commit_if_due(IDLE_SECONDS)
                     continue
-                before = self.feed.unfinished(event) if self._keeps else None
+                self._is_ahead = True
+                before = None if self.fleet.store is None else self.feed.unfinished(event)
                 if before is not None:
                     self._take_block(on_row)
                     self.commit(before)
                     self.cut_off = event
                 self._add(event)
+                self._is_ahead = False
                 if self._is_full:
                     self._take_block(on_row)
                     if self.cut_off is None:
                         self._commit_if_due(self.commit_seconds)
             self._take_block(on_row)
         except FeedError:
-            self._take_block(on_row)
-            self.commit()
-            raise
-        if self.cut_off is None:
-            self.commit()
-            if any(channel.outlet is not None for channel in self._channels):
-                # What has arrived at a broker is forgotten.
+            # Not where the feed is ahead of what was taken: rows since the last commit come again.
+            if not self._is_ahead:
+                self._take_block(on_row)
                 self.commit()
+            raise
+        if self.cut_off is None and not self.is_abandoned:
+            self.commit()
         else:
             self._flush()
 
-    @property
-    def _keeps(self) -> bool:
-        return self.fleet.store is not None and not self.learn_only
+    def _begin(self) -> None:
+        """Say where the feed stands before the first row, and which files are written from there on."""
+        self._behind = None, self.feed.position
+        if self.fleet.store is not None:
+            self.commit(self._behind[1])
 
     def _events(self, limit: int | None) -> Iterator[Event]:
         events, left = self.feed.events(), limit
@@ -285,6 +306,8 @@ class Run:
             yield event
 
     def _is_ours(self, key: Any) -> bool:
+        if self.only is not None and key not in self.only:
+            return False
         return self.share is None or (key is not None and in_share(key, self.share))
 
     def _add(self, event: Row | Refused) -> None:
@@ -302,7 +325,8 @@ class Run:
             return True
         if self._n_taken - self._n_committed >= self._commit_rows:
             return True
-        return self._is_live and bool(self._block) and time.monotonic() - self._block_since > MOST_WAIT
+        most = MOST_WAIT if self._is_live else self.commit_seconds
+        return bool(self._block) and time.monotonic() - self._block_since > most
 
     @property
     def _commit_rows(self) -> int:
@@ -338,7 +362,12 @@ class Run:
         out: list[tuple[int, Channel, Any, int, str]] = []
         steps: list[Step] = []
         watch = self.alarms is not None
+        n_left = len(block)
         for key, rows in groups.items():
+            if self._stopping and n_left > STOP_ROWS and self.fleet.store is not None and self.feed.is_replayable:
+                self.is_abandoned = True
+                return
+            n_left -= len(rows)
             for step in take_rows(self.fleet, self.plan, _member(key), rows, self.learn_only, watch):
                 if step.reason is not None:
                     refused.append(Refused(step.row.number, step.row.offset, key, step.reason, step.row.text()))
@@ -415,8 +444,14 @@ class Run:
 
     def _commit_if_due(self, seconds: float) -> None:
         now, rows = time.monotonic(), self._n_taken - self._n_committed
-        if rows >= self._commit_rows or (rows and self._keeps and now - self._committed_at > seconds):
+        has_store = self.fleet.store is not None
+        if self.is_abandoned:
+            return
+        if rows >= self._commit_rows or (rows and has_store and now - self._committed_at > seconds):
             self.commit()
+        elif has_store and now - self._delivered_at > DELIVER_SECONDS:
+            # What a broker did not take is tried again, also when no row comes.
+            self._deliver()
         elif now - self._flushed_at > FLUSH_SECONDS:
             self._flush()
 
@@ -431,34 +466,42 @@ class Run:
 
         ``before`` is the place of the feed, if that is ahead of the rows that were taken.
         """
-        for channel in self._channels:
-            if channel.sink is not None:
-                self._files[channel.table] = channel.sink.commit()
-        store = self.fleet.store
-        place = self._position(before)
-        if store is not None and place is not None:
+        # Files that are not written any more are not continued later, as if nothing had come in between.
+        sinks = {channel.table: channel.sink for channel in self._channels if channel.sink is not None}
+        self._files = {table: sink.commit() for table, sink in sinks.items()}
+        if self.fleet.store is not None:
             lines = {channel.table: channel.waiting for channel in self._channels}
+            place = self._position(before)
             self.fleet.commit(place, lines.get("outputs", ()), self._letters, lines.get("alarms", ()))
             for channel in self._channels:
                 channel.waiting.clear()
             self._letters.clear()
             self.feed.acknowledge()
-            for channel in self._channels:
-                channel.deliver(store)
+            self._deliver()
         self._n_committed, self._committed_at = self._n_taken, time.monotonic()
         self._flushed_at = self._committed_at
 
-    def _position(self, before: dict[str, Any] | None) -> Position | None:
+    def _deliver(self) -> None:
+        """Send what waits for brokers, and forget what has arrived."""
+        store = self.fleet.store
+        if store is not None and any([channel.deliver(store) for channel in self._channels]):
+            store.commit()
+        self._delivered_at = time.monotonic()
+
+    def _position(self, before: dict[str, Any] | None) -> Position:
         last, place = self._behind if self._row_by_row else (self.last, before or self.feed.position)
-        if last is None:
-            return None
-        files = {name: None if file is None else list(file) for name, file in self._files.items()}
         more = {
-            "feed": place, "n_rows": self.n_rows, "files": files,
+            "feed": place, "n_rows": self.n_rows,
+            "files": {name: None if file is None else list(file) for name, file in self._files.items()},
             "track": None if self.track is None else self.track.state(),
             "format": None if self.lines is None else self.lines.format,
         }  # fmt: skip
-        return Position(self.name, last.offset, last.number, self.n_bad, more)
+        if last is None:
+            # No row has come yet in this run.
+            offset, number = (0, 0) if self.place is None else (self.place.offset, self.place.number)
+        else:
+            offset, number = last.offset, last.number
+        return Position(self.name, offset, number, self.n_bad, more)
 
     # ------------------------------------------------------------------ what has become of it
 

@@ -333,6 +333,77 @@ def test_a_broker_that_was_away_gets_the_rest_from_the_next_run(farm, tmp_path):
     assert [text for _, _, text in sorted(set(got))] == whole.text
 
 
+def test_what_waits_for_a_broker_is_sent_when_no_row_comes(farm, tmp_path):
+    store = tmp_path / "farm.db"
+    take(farm, REGRESSION, store)
+    for takes, n_got in (([0] * 9, 0), ([], 395)):
+        broker = Broker(takes)
+        with Feed(farm, REGRESSION.columns, "time", key="turbine") as feed:
+            with Fleet(template(REGRESSION), store=Store(store)) as fleet:
+                run = Run(feed, fleet, REGRESSION, bad_rows="skip")
+                run.lines, run.predictions = (
+                    Lines(REGRESSION.targets, False, "jsonl", "turbine"),
+                    Channel("outputs", broker),
+                )
+                run.run(0)
+        assert len(broker.got) == n_got
+    assert kept(store)[1] == []
+
+
+def test_the_last_line_of_a_pipe_needs_no_newline(tmp_path):
+    class Pipe(io.BytesIO):
+        def seekable(self):
+            return False
+
+    text = "\n".join([HEADER, *lines(30)])
+    with Feed(Pipe(text.encode()), REGRESSION.columns, "time", key="turbine") as feed:
+        run = take(feed, REGRESSION, tmp_path / "farm.db")
+    assert run.cut_off is None
+    assert sum(parts.n_rows for parts in kept(tmp_path / "farm.db")[0].values()) == 30
+
+
+def test_a_file_is_not_continued_behind_a_stretch_that_went_elsewhere(farm, tmp_path):
+    store, out = tmp_path / "farm.db", tmp_path / "out.jsonl"
+    take(farm, REGRESSION, store, out=out, limit=100)
+    take(farm, REGRESSION, store, limit=100)
+    with Feed(farm, REGRESSION.columns, "time", key="turbine") as feed, Store(store) as opened:
+        with Fleet(template(REGRESSION), store=opened) as fleet:
+            assert Run(feed, fleet, REGRESSION).written("outputs") is None
+
+
+def test_a_run_that_is_to_stop_does_not_finish_a_large_block(farm, tmp_path, monkeypatch):
+    from momostream import running
+
+    monkeypatch.setattr(running, "STOP_ROWS", 100)
+    store = tmp_path / "farm.db"
+    with Feed(farm, REGRESSION.columns, "time", key="turbine") as feed:
+        with Fleet(template(REGRESSION), store=Store(store)) as fleet:
+            run = Run(feed, fleet, REGRESSION, bad_rows="skip")
+            run.predictions = Channel("outputs")
+            run.run(on_row=lambda run: run.stop())
+    assert run.is_abandoned and run.n_rows < 400 and kept(store)[0] == {}
+    take(farm, REGRESSION, store)
+    assert kept(store)[0] == take(farm, REGRESSION).states
+
+
+def test_a_file_of_a_folder_that_cannot_be_read_is_named_and_costs_nothing(tmp_path):
+    folder, store = tmp_path / "days", tmp_path / "farm.db"
+    folder.mkdir()
+    (folder / "a.csv").write_text("\n".join([HEADER, *lines(30)]) + "\n")
+    (folder / "b.csv").write_text("time,turbine\n2024-05-01,T1\n")
+    for _ in range(2):
+        with pytest.raises(ValueError, match=r"b.csv: column 'power': does not exist"):
+            take(Folder(folder, REGRESSION.columns, "time", key="turbine"), REGRESSION, store)
+        assert sum(parts.n_rows for parts in kept(store)[0].values()) == 30
+
+
+def test_a_key_that_is_half_a_character_is_refused(tmp_path):
+    path = tmp_path / "farm.jsonl"
+    path.write_text('{"time": "2024-03-01", "turbine": "T\\ud800", "wind": 1, "power": 2, "load": 3}\n')
+    run = take(path, REGRESSION, tmp_path / "farm.db")
+    assert (run.n_rows, run.n_bad) == (0, 1)
+
+
 def test_a_full_disk_is_not_a_bad_row(farm, tmp_path):
     store = tmp_path / "farm.db"
     take(farm, REGRESSION, store, limit=100)

@@ -103,14 +103,20 @@ def verdict(passed: bool, what: str) -> str:
     return f"- {'PASS' if passed else 'MISS'}: {what}"
 
 
+def _whole(value: Any) -> str:
+    return f"{value:,.0f}"
+
+
 SPARK_NAMES: dict[str, Callable[[Any], str]] = {
     "master": str,
     "keys": str,
-    "rows": lambda value: f"{value:,}",
+    "rows_per_key_and_batch": str,
     "batches": str,
-    "rows_per_second": lambda value: f"{value:,.0f}",
-    "state_bytes_per_batch": lambda value: "" if value is None else f"{value:,.0f}",
-    "bytes_per_key": lambda value: "" if value is None else f"{value:,.0f}",
+    "rows_per_second": _whole,
+    "slowest_rows_per_second": _whole,
+    "block_bytes_per_batch": _whole,
+    "log_bytes_per_batch": _whole,
+    "state_bytes": _whole,
 }
 
 

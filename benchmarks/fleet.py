@@ -15,13 +15,10 @@ import argparse
 import json
 import os
 import resource
-import shutil
 import subprocess
 import sys
-import tempfile
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +33,7 @@ from benchmarks.harness import (
     options_unless_task,
     write_results,
 )
+from benchmarks.tools.fleet_kills import scratch
 from benchmarks.tools.fleet_report import report
 from momostream.datasets import WindFarm
 from momostream.feeds import Feed
@@ -81,16 +79,6 @@ def write_farm(path: Path, n_keys: int, n_rows: int) -> None:
             frames.append(stretch)
     whole = pd.concat(frames).sort_values(["time", "turbine"], kind="stable")
     whole.to_csv(path, index=False, float_format="%.6g")
-
-
-@contextmanager
-def scratch() -> Iterator[Path]:
-    """A folder that is gone afterwards."""
-    folder = Path(tempfile.mkdtemp(prefix="momostream-fleet-"))
-    try:
-        yield folder
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 # ---------------------------------------------------------------------- the embedded runner

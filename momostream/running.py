@@ -449,8 +449,9 @@ class Run:
             return
         if rows >= self._commit_rows or (rows and has_store and now - self._committed_at > seconds):
             self.commit()
-        elif has_store and now - self._delivered_at > DELIVER_SECONDS:
-            # What a broker did not take is tried again, also when no row comes.
+        elif has_store and not rows and now - self._delivered_at > DELIVER_SECONDS:
+            # What a broker did not take is tried again, also when no row comes. Not with rows in hand: models that have
+            # left memory since the last commit must not get into the store without the place of the feed.
             self._deliver()
         elif now - self._flushed_at > FLUSH_SECONDS:
             self._flush()

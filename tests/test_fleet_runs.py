@@ -350,6 +350,36 @@ def test_what_waits_for_a_broker_is_sent_when_no_row_comes(farm, tmp_path):
     assert kept(store)[1] == []
 
 
+def test_a_delivery_commits_no_model_without_the_place_of_the_feed(farm, tmp_path, monkeypatch):
+    from momostream import running
+
+    class Halting(Feed):
+        def events(self):
+            for event in super().events():
+                yield event
+                yield None
+
+    class Watched(Store):
+        def commit(self, *args, **options):
+            super().commit(*args, **options)
+            with Store(self.path, read_only=True) as reader:
+                (place,) = reader.sources()
+                rows.append((place.more["n_rows"], sum(reader.load(key).n_rows for key in reader.keys())))
+
+    monkeypatch.setattr(running, "DELIVER_SECONDS", 0.0)
+    monkeypatch.setattr(running, "IDLE_SECONDS", 1e9)
+    rows, broker = [], Broker([0, 3, 0, 5] * 50)
+    with Halting(farm, REGRESSION.columns, "time", key="turbine") as feed:
+        # No model stays in memory.
+        with Fleet(template(REGRESSION), store=Watched(tmp_path / "farm.db"), memory_budget=0) as fleet:
+            run = Run(feed, fleet, REGRESSION, bad_rows="skip", commit_every=80)
+            run.lines = Lines(REGRESSION.targets, False, "jsonl", "turbine")
+            run.predictions = Channel("outputs", broker)
+            run.run()
+    assert broker.got and {n for n, _ in rows} == {0, 80, 160, 240, 320, 400}
+    assert all(n == learnt for n, learnt in rows)
+
+
 def test_the_last_line_of_a_pipe_needs_no_newline(tmp_path):
     class Pipe(io.BytesIO):
         def seekable(self):

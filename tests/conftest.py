@@ -14,6 +14,14 @@ ROOT = Path(__file__).resolve().parents[1]
 settings.register_profile("ci", deadline=None, derandomize=True)
 settings.load_profile("ci")
 
+# They start programs and wait for them.
+LONG = ("test_documents.py", "test_spark.py", "test_fleet_kills.py", "test_broker_runs.py")
+
+
+def pytest_collection_modifyitems(items):
+    """Begin with what takes long, or one worker is left with it while the others have nothing to do."""
+    items.sort(key=lambda item: item.path.name not in LONG)
+
 
 @pytest.fixture(autouse=True)
 def _global_seeds():

@@ -116,9 +116,10 @@ class Mosquitto:
     def wait_until_left(self, client_id: str) -> None:
         """Until it has read all that a client had sent: it drops what is under way when the client is back sooner."""
         deadline = time.monotonic() + PATIENCE
-        while (log := self.log).rfind(f"as {client_id} (") > log.rfind(f"Client {client_id} disconnected"):
+        ends = [f"Client {client_id} {how}" for how in ("disconnected", "closed its connection")]
+        while (log := self.log).rfind(f"as {client_id} (") > max(map(log.rfind, ends)):
             if time.monotonic() > deadline:
-                raise TimeoutError(f"client {client_id} has not left")
+                raise TimeoutError(f"client {client_id} has not left: {log[-2000:]}")
             time.sleep(0.02)
 
     def start(self) -> None:

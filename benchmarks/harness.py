@@ -13,6 +13,7 @@ import sys
 import time
 from collections.abc import Callable
 from datetime import datetime
+from importlib import import_module
 from importlib.metadata import version
 from pathlib import Path
 from types import BuiltinFunctionType, FunctionType, ModuleType
@@ -116,6 +117,12 @@ def in_own_process(module: str, task: dict[str, Any]) -> dict[str, Any]:
     return answer
 
 
+def in_this_process(module: str, task: dict[str, Any]) -> dict[str, Any]:
+    """The same without a process: for quick runs, most of whose time would be starts and whose figures nobody keeps."""
+    answer: dict[str, Any] = json.loads(json.dumps(import_module(module).measure(task)))
+    return answer
+
+
 def carry_out(
     name: str,
     tasks: list[dict[str, Any]],
@@ -123,17 +130,19 @@ def carry_out(
     report: Callable[[list[dict[str, Any]]], str],
     keep: bool,
 ) -> None:
-    """Run the tasks of ``benchmarks.name``, each in a process of its own, print the report, and keep both if asked to.
+    """Run the tasks of ``benchmarks.name`` and print the report.
 
-    A run that fails is a result too; its failure is told at the end.
+    Where results are kept, each task has a process of its own. A run that fails is a result too; its failure is told at
+    the end.
     """
     path = RESULTS / f"{name}.jsonl"
     where = about()
     results = []
+    measured = in_own_process if keep else in_this_process
     for number, task in enumerate(tasks, 1):
         print(f"{number}/{len(tasks)}: {words(task)}", file=sys.stderr, flush=True)
         try:
-            found = in_own_process(f"benchmarks.{name}", task)
+            found = measured(f"benchmarks.{name}", task)
         except subprocess.CalledProcessError:
             found = {**task, "failed": True}
         results.append({**found, **where})

@@ -266,16 +266,19 @@ def main() -> None:
                 target = "" if task.target is None else f"{task.target:.1f}"
                 mark = "" if task.target is None else verdict(ratio <= task.target)
                 rows.append([task.name, str(n), f"{ours:.1f}", f"{theirs:.1f}", f"{ratio:.2f}", target, mark])
-    cold, warm = first_call_seconds()
     parts = [
         "# Kernels against BLAS and LAPACK",
         origin("kernels", [about()]),
         f"{D} inputs, {P} targets, {RIGHT} right-hand sides for `many`. Medians of CPU time, microseconds.",
         table(["work", "n", "ours", "theirs", "ratio", "target", ""], rows),
         f"Rebuilding gives what appending gave, bit for bit: {verdict(all(equal))}.",
-        f"Import of the kernels and first call: {cold:.1f} s with an empty cache of compiled code, "
-        f"{warm:.2f} s with a filled one (CPU time, import of numpy and numba not counted).",
     ]
+    if not quick:
+        cold, warm = first_call_seconds()
+        parts.append(
+            f"Import of the kernels and first call: {cold:.1f} s with an empty cache of compiled code, "
+            f"{warm:.2f} s with a filled one (CPU time, import of numpy and numba not counted)."
+        )
     text = "\n\n".join(parts)
     print(text)
     if not quick:

@@ -8,7 +8,7 @@ whose inputs wander and whose phases drift. ``depth`` reads a real one, found th
 
 Answers are appended to ``results/speed.jsonl``; ``results/speed.md`` shows the newest one to each question. ``--rows``
 replaces the length of the feeds, and what is measured begins earlier or later in proportion. A full run takes about 10
-minutes; ``--quick`` is a small run that keeps nothing.
+minutes; ``--quick`` is a small run in one process that keeps nothing.
 """
 
 from __future__ import annotations
@@ -37,6 +37,7 @@ from benchmarks.harness import (
     RESULTS,
     about,
     in_own_process,
+    in_this_process,
     keep_result,
     kept_results,
     options_unless_task,
@@ -519,11 +520,12 @@ def main() -> None:
         parser.error(f"--rows must be at least {LEAST_ROWS}")
     where = about()
     answers = []
+    measured = in_this_process if options.quick else in_own_process
     for name in options.questions or QUESTIONS:
         question = QUESTIONS[name]
         n_rows = options.rows or (question.n_quick if options.quick else question.n_rows)
         print(name, file=sys.stderr, flush=True)
-        answers.append({**in_own_process("benchmarks.speed", {"question": name, "rows": n_rows}), **where})
+        answers.append({**measured("benchmarks.speed", {"question": name, "rows": n_rows}), **where})
         if not options.quick:
             keep_result(KEPT, answers[-1])
     text = report(answers if options.quick else kept_results(KEPT))

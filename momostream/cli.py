@@ -126,7 +126,7 @@ Time = Annotated[
     str,
     typer.Option(
         metavar="COLUMN",
-        help="Column of the timestamp; 'auto' looks for one, 'none' counts rows.",
+        help="Column of the timestamp; 'auto' looks for one (of a broker: the field 'time'), 'none' counts rows.",
         rich_help_panel="Reading the feed",
     ),
 ]
@@ -348,7 +348,9 @@ def run(
     kin: Annotated[
         bool,
         typer.Option(
-            "--kin", help="New models start from what others have learnt.", rich_help_panel="Going on, and many models"
+            "--kin",
+            help="New models start from what others have learnt. Not with --horizon.",
+            rich_help_panel="Going on, and many models",
         ),
     ] = False,
     report: Annotated[
@@ -371,7 +373,7 @@ def run(
         str | None,
         typer.Option(
             metavar="COLUMN",
-            help="Of MQTT: number that grows with every message of a topic, by which repeated ones are dropped.",
+            help="Of MQTT: number of a message in its topic, 1, 2, 3 and so on, by which repeated ones are dropped.",
             rich_help_panel="Reading the feed",
         ),
     ] = None,
@@ -388,7 +390,7 @@ def run(
         str | None,
         typer.Option(
             metavar="PLACE",
-            help="Where rows that cannot be used go, with the reason: a file or a broker. The store has them as well.",
+            help="Where rows that cannot be used go, with the reason: a file or a broker. [default: the store]",
             rich_help_panel="Reading the feed",
         ),
     ] = None,
@@ -434,6 +436,8 @@ def run(
             )
     if key is not None and key in {*(target or ()), *(input or ())}:
         raise ValueError(f"column {key!r} is the key: it cannot be a target or an input as well")
+    if kin and horizon is not None:
+        raise ValueError("--kin is for predictions from other columns: it does not go with --horizon")
     part = _parsed_share(share, key)
     columns = _named(target, input, horizon)
     reading = skip, encoding, delimiter, decimal, time_format
@@ -781,14 +785,15 @@ def _broker_feed(
         return brokers.KafkaFeed(place, columns, named, **options)
     if sequence is None:
         tell(f"{_public(place)}: without --sequence, a row may be learnt twice after a crash")
-    # One name for one place: whoever takes the name of another takes its messages.
-    name = None if "client_id=" in place else f"momostream-{zlib.crc32(f'{place} {whose}'.encode()):08x}"
+    # One name for one place: whoever takes the name of another takes its messages. Passwords and hosts may change.
+    topic = place.partition("://")[2].partition("/")[2]
+    name = None if "client_id=" in place else f"momostream-{zlib.crc32(f'{topic} {whose}'.encode()):08x}"
     return brokers.MqttFeed(place, columns, named, sequence=sequence, client_id=name, **options)
 
 
 def _public(place: str) -> str:
-    """A place without the password in it."""
-    return re.sub(r"//[^/@]*@", "//", place)
+    """A place without the password in it; Kafka has it among its settings."""
+    return re.sub(r"(kafka://[^?]*)\?.*", r"\1", re.sub(r"//[^/@]*@", "//", place), flags=re.IGNORECASE)
 
 
 def _parsed_share(share: str | None, key: str | None) -> tuple[int, int] | None:

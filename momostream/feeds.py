@@ -21,7 +21,7 @@ import sys
 import time as clock
 import zlib
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
 from difflib import get_close_matches
@@ -285,7 +285,8 @@ class Feed:
         number, offset, cells, raw = record
         column = "" if bad.column is None else f"column {shown(bad.column)}: "
         key = None if isinstance(cells, BadRow) else self._reader.key_of(cells)
-        return Refused(number, offset, key, f"{column}{bad}", raw[:_LONGEST_TEXT].decode(errors="replace").rstrip())
+        text = raw[:_LONGEST_TEXT].decode(self._encoding, errors="replace").rstrip()
+        return Refused(number, offset, key, f"{column}{bad}", text)
 
     def _wait_for_more(self) -> None:
         """At the end of a file that is followed."""
@@ -335,9 +336,12 @@ class Feed:
         self.go_behind(place.start, place.number - 1)
         record = next(self._records, None)
         found = None if record is None else self._place.behind(record)
-        if found is None or (found.offset, found.crc) != (place.offset, place.crc):
+        if found is None or found.crc != place.crc or found.offset < place.offset:
             raise FeedError(f"{self.name}: is not the feed that was read before: row {place.number} is another one")
-        self._place = found
+        if found.offset > place.offset:
+            # A quoted cell that was open at the end of the file, and refused, has been closed since.
+            self.go_behind(place.offset, place.number)
+        self._place = place
 
     def acknowledge(self) -> None:
         """Nothing to do: files stay as they are."""
@@ -357,7 +361,7 @@ class Feed:
         try:
             if self._source.seekable():
                 self._ahead.clear()
-                self._lines.seek(offset)
+                self._lines.seek(offset, is_start=offset == self._start)
             elif offset < self._place.offset:
                 raise BadRow(f"cannot go back from byte {self._place.offset} to byte {offset}")
             else:
@@ -476,9 +480,8 @@ class Feed:
                     first[name] = None if is_missing(value) else value
 
         self.columns = self._format.columns or tuple(first)
-        for name in asked if first else ():
-            if not name or name not in first:
-                raise self._error(None, BadRow(f"does not exist{_did_you_mean(name, self.columns)}", name))
+        if first:
+            self._check_there(asked, first)
         bad = [record for record in self._ahead if isinstance(record[2], BadRow)]
         if len(bad) == LOOK_AHEAD:
             raise self._error(f"row {bad[0][0]}", BadRow(f"{bad[0][2]}, nor can any row up to {bad[-1][0]} be read"))
@@ -500,6 +503,11 @@ class Feed:
                 raise self._error(None, BadRow(f"no column holds numbers in {rows}{hint}"))
         self.readings = tuple(dict.fromkeys(columns))
         self._reader = RowReader(self._format, self.readings, self.time, self.key, self._time_format)
+
+    def _check_there(self, asked: Iterable[str], found: Collection[str]) -> None:
+        for name in asked:
+            if not name or name not in found:
+                raise self._error(None, BadRow(f"does not exist{_did_you_mean(name, self.columns)}", name))
 
     def _look_ahead(self) -> Iterator[dict[str, Any]]:
         """Fields of the first rows, which stay in line to be read."""
@@ -591,6 +599,14 @@ class Feed:
         return FeedError(": ".join(filter(None, [self.name, ", ".join(filter(None, places)), _reason(error)])))
 
 
+class _LaterFile(Feed):
+    """One of a folder, whose columns are known: a JSON object need not have those whose readings are missing."""
+
+    def _check_there(self, asked: Iterable[str], found: Collection[str]) -> None:
+        if self._format.columns:
+            super()._check_there(asked, found)
+
+
 class Folder:
     r"""All files of a folder, in the order of their names, as one feed.
 
@@ -639,29 +655,43 @@ class Folder:
         if first is None:
             raise FeedError(f"{self.name}: there is no CSV or JSON lines file in this folder")
         self._rows_before = self._bytes_before = 0
-        self._feed, self._file = self._open(first, columns, time), first
+        self._feed, self._file = self._open(first, columns, time, Feed), first
         self.columns, self.readings, self.time = self._feed.columns, self._feed.readings, self._feed.time
         self.unread_time = self._feed.unread_time
 
-    def _open(self, name: str, columns: Sequence[str] | None, time: str | None) -> Feed:
-        follow = self.follow and not name.lower().endswith(".gz")
-        return Feed(self.path / name, columns, time, key=self.key, follow=follow, **self._options)
+    def _open(self, name: str, columns: Sequence[str] | None, time: str | None, kind: type[Feed] = _LaterFile) -> Feed:
+        follow = self.follow and _unpacked(name) == name
+        return kind(self.path / name, columns, time, key=self.key, follow=follow, **self._options)
 
     def _names(self) -> list[str]:
+        """Of the files that have something in them, in order."""
         try:
-            found = [entry.name for entry in os.scandir(self.path) if entry.is_file() and entry.stat().st_size]
+            found = os.listdir(self.path)
         except OSError as error:
             raise FeedError(f"{self.name}: {_reason(error)}") from error
-        return sorted(name for name in found if not name.startswith(".") and _extension(name) in FORMATS)
+        named = [name for name in found if not name.startswith(".") and _extension(name) in FORMATS]
+        return sorted((name for name in named if self._size_of(name)), key=_unpacked)
+
+    def _size_of(self, name: str) -> int:
+        """Bytes of a file; 0 where it is gone, or is none."""
+        try:
+            about = (self.path / name).stat()
+        except FileNotFoundError:
+            return 0
+        return about.st_size if stat.S_ISREG(about.st_mode) else 0
 
     def _next(self, name: str) -> str | None:
-        found = next((other for other in self._names() if other > name), None)
+        # The same file, compressed in the meantime, is not another one.
+        found = next((other for other in self._names() if _unpacked(other) > _unpacked(name)), None)
         # A file that is followed is there when its first line is.
         return found if found is None or not self.follow or self._has_line(found) else None
 
     def _has_line(self, name: str) -> bool:
-        with (self.path / name).open("rb") as file:
-            return b"\n" in file.read(_BUFFER_SIZE) or name.lower().endswith(".gz")
+        try:
+            with (self.path / name).open("rb") as file:
+                return _unpacked(name) != name or b"\n" in file.read(_BUFFER_SIZE)
+        except FileNotFoundError:
+            return False
 
     def __enter__(self) -> Self:
         return self
@@ -698,7 +728,7 @@ class Folder:
     @property
     def size(self) -> int:
         """Bytes of all files on disk."""
-        return sum((self.path / name).stat().st_size for name in self._names())
+        return sum(map(self._size_of, self._names()))
 
     @property
     def n_read(self) -> int:
@@ -715,15 +745,20 @@ class Folder:
 
     def seek(self, position: Mapping[str, Any]) -> None:
         """Go on behind a `position` of an earlier reading."""
-        name = position.get("file")
         names = self._names()
-        if name not in names:
-            raise FeedError(f"{self.name}: {name} is gone, where the rows so far end")
+        # It may have been compressed since.
+        wanted = position.get("file", "")
+        name = next((name for name in names if _unpacked(name) == _unpacked(wanted)), None)
+        if name is None:
+            raise FeedError(f"{self.name}: {wanted or 'the file'} is gone, where the rows so far end")
         self._feed.close()
         self._feed, self._file = self._open(name, self.readings, self.time), name
+        if self._next(name) is not None:
+            # Nothing more will be written to it, nor was when its last line was taken.
+            self._feed.finish()
         self._feed.seek(position)
         self._rows_before = position["rows_before"]
-        self._bytes_before = sum((self.path / other).stat().st_size for other in names if other < name)
+        self._bytes_before = sum(self._size_of(other) for other in names if _unpacked(other) < _unpacked(name))
 
     def acknowledge(self) -> None:
         """Nothing to do: files stay as they are."""
@@ -736,6 +771,11 @@ class Folder:
     def close(self) -> None:
         """Close the file at hand."""
         self._feed.close()
+
+
+def _unpacked(name: str) -> str:
+    """The name of a file without the extension of gzip."""
+    return name[:-3] if name.lower().endswith(".gz") else name
 
 
 class _Source(io.RawIOBase):
@@ -835,12 +875,12 @@ class _Lines:
         while line and not line.endswith(b"\n"):
             line = self.take()
 
-    def seek(self, offset: int) -> None:
-        """Go to the end of a row."""
+    def seek(self, offset: int, is_start: bool) -> None:
+        """Go to the start of all rows, or to the end of one."""
         self._waiting.clear()
         self._begun = b""
         # One byte before: it shows whether a row ends here.
-        self.offset = self._stream.seek(max(offset - 1, 0))
+        self.offset = self._stream.seek(offset if is_start else offset - 1)
         self.drop_to(offset)
 
     def drop_to(self, offset: int) -> None:

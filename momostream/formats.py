@@ -268,14 +268,18 @@ class Json:
         """Cells of a row, given its first line and where more lines come from."""
         try:
             cells = json.loads(text)
+            if isinstance(cells, dict) and any(type(value) is dict for value in cells.values()):
+                cells = _flat(cells)
         except json.JSONDecodeError as error:
             reason = error.msg.removesuffix(" at")
             raise BadRow(f"is not JSON: {reason} at character {error.pos + 1}") from None
-        except (ValueError, RecursionError) as error:
+        except RecursionError:
+            raise BadRow("is nested too deeply") from None
+        except ValueError as error:
             raise BadRow(f"is not JSON: {error}") from None
         if not isinstance(cells, dict):
             raise BadRow(f"{shown(cells)} is not an object")
-        return _flat(cells) if any(type(value) is dict for value in cells.values()) else cells
+        return cells
 
     def column_at(self, text: str) -> str | None:
         """Column behind so much of a row; None where that cannot be told."""

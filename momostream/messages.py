@@ -108,11 +108,15 @@ class Messages:
             raise BadRow(f"is not UTF-8: byte {error.start + 1} is wrong") from None
         return {**beside, **self._reader.format.parse(text, lambda: iter(()))}
 
-    def event(self, number: int, offset: int, cells: dict[str, Any] | BadRow, payload: bytes) -> Row | Refused:
-        """The row of these cells, or why there is none."""
+    def event(
+        self, number: int, offset: int, cells: dict[str, Any] | BadRow, payload: bytes, wrong: BadRow | None = None
+    ) -> Row | Refused:
+        """The row of these cells, or why there is none; ``wrong`` is what else is wrong with it."""
         try:
             if isinstance(cells, BadRow):
                 raise cells
+            if wrong is not None:
+                raise wrong
             return self._reader.row(number, offset, cells)
         except BadRow as bad:
             column = "" if bad.column is None else f"column {shown(bad.column)}: "

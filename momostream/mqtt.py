@@ -157,6 +157,8 @@ class MqttFeed(BrokerFeed):
         self.sequence, self.until_idle = sequence, until_idle
         self.n_repeated = 0
         self._sequences: dict[str, int] = {}
+        # By topic: messages without a readable number since the last one that had it, and new ones with old numbers.
+        self._unreadable: dict[str, int] = {}
         self._n_old: dict[str, int] = {}
         # Messages that were taken and not acknowledged, and how many of them stood behind the position asked for.
         self._taken: deque[_Delivery] = deque()
@@ -217,6 +219,7 @@ class MqttFeed(BrokerFeed):
         return {
             "number": self._number,
             "sequences": dict(self._sequences),
+            "unreadable": dict(self._unreadable),
             "unnumbered": [list(known) for known in {**self._unnumbered_before, **self._unnumbered}.items()],
             "n_lost": self.n_lost,
         }
@@ -225,7 +228,7 @@ class MqttFeed(BrokerFeed):
         """Go on behind a `position` of an earlier reading."""
         self._is_resumed = True
         self._number, self.n_lost = position["number"], position["n_lost"]
-        self._sequences = dict(position["sequences"])
+        self._sequences, self._unreadable = dict(position["sequences"]), dict(position["unreadable"])
         self._unnumbered = {packet: check for packet, check in position["unnumbered"]}
 
     def acknowledge(self) -> None:
@@ -247,15 +250,21 @@ class MqttFeed(BrokerFeed):
 
     def _take(self, delivery: _Delivery) -> Row | Refused | None:
         """The event of a message; None where it has come before."""
+        if not delivery.qos and not self._has_told_qos:
+            self._has_told_qos = True
+            self._tell(f"messages of {delivery.topic} are published with QoS 0: some may get lost")
         number = self._number + 1
-        offset, sequence = number, None
+        offset, sequence, wrong = number, None, None
         cells: dict[str, Any] | BadRow
         try:
             cells = self._messages.cells(delivery.payload, {"topic": delivery.topic})
-            if self.sequence is not None:
-                offset = sequence = _sequence(cells, self.sequence)
         except BadRow as bad:
             cells = bad
+        if self.sequence is not None and not isinstance(cells, BadRow):
+            try:
+                offset = sequence = _sequence(cells, self.sequence)
+            except BadRow as bad:
+                wrong = bad
         if sequence is not None:
             if not self._is_next(delivery, sequence):
                 self._drop(delivery)
@@ -268,12 +277,11 @@ class MqttFeed(BrokerFeed):
                 self._drop(delivery)
                 return None
             self._unnumbered[delivery.packet] = check
-        elif not self._has_told_qos:
-            self._has_told_qos = True
-            self._tell(f"messages of {delivery.topic} are published with QoS 0: some may get lost")
+        if self.sequence is not None and sequence is None:
+            self._unreadable[delivery.topic] = self._unreadable.get(delivery.topic, 0) + 1
         self._number = number
         self._taken.append(delivery)
-        return self._messages.event(number, offset, cells, delivery.payload)
+        return self._messages.event(number, offset, cells, delivery.payload, wrong)
 
     def _is_next(self, delivery: _Delivery, sequence: int) -> bool:
         topic = delivery.topic
@@ -287,7 +295,9 @@ class MqttFeed(BrokerFeed):
                         f"say {sequence} or so: does its publisher count anew?"
                     )
             return False
-        if n_missing := sequence - last - 1:
+        # Those that have come without a readable number are not missing.
+        n_missing = sequence - last - 1 - self._unreadable.pop(topic, 0)
+        if n_missing > 0:
             self.n_lost += n_missing
             self._tell(f"{n_missing} rows of {topic} are missing between {last} and {sequence}")
         self._sequences[topic] = sequence

@@ -280,14 +280,13 @@ class Run:
             self._take_block(on_row)
         except FeedError:
             # Not where the feed is ahead of what was taken: rows since the last commit come again.
-            if not self._is_ahead:
+            if not self._is_ahead and self.cut_off is None:
                 self._take_block(on_row)
                 self.commit()
             raise
-        if self.cut_off is None and not self.is_abandoned:
+        if self.cut_off is None:
             self.commit()
-        else:
-            self._flush()
+        self._flush()
 
     def _begin(self) -> None:
         """Say where the feed stands before the first row, and which files are written from there on."""
@@ -444,12 +443,9 @@ class Run:
 
     def _commit_if_due(self, seconds: float) -> None:
         now, rows = time.monotonic(), self._n_taken - self._n_committed
-        has_store = self.fleet.store is not None
-        if self.is_abandoned:
-            return
-        if rows >= self._commit_rows or (rows and has_store and now - self._committed_at > seconds):
+        if rows >= self._commit_rows or (rows and now - self._committed_at > seconds):
             self.commit()
-        elif has_store and not rows and now - self._delivered_at > DELIVER_SECONDS:
+        elif not rows and now - self._delivered_at > DELIVER_SECONDS:
             # What a broker did not take is tried again, also when no row comes. Not with rows in hand: models that have
             # left memory since the last commit must not get into the store without the place of the feed.
             self._deliver()
@@ -465,20 +461,23 @@ class Run:
     def commit(self, before: dict[str, Any] | None = None) -> None:
         """Bring what was written to the disk, then commit models, place, predictions, alarms and refused rows.
 
-        ``before`` is the place of the feed, if that is ahead of the rows that were taken.
+        ``before`` is the place of the feed, if that is ahead of the rows that were taken. Nothing is committed once a
+        block has not been taken to its end: the place is behind rows that nobody has learnt.
         """
+        if self.is_abandoned:
+            return
         # Files that are not written any more are not continued later, as if nothing had come in between.
         sinks = {channel.table: channel.sink for channel in self._channels if channel.sink is not None}
         self._files = {table: sink.commit() for table, sink in sinks.items()}
+        place = self._position(before)
         if self.fleet.store is not None:
             lines = {channel.table: channel.waiting for channel in self._channels}
-            place = self._position(before)
             self.fleet.commit(place, lines.get("outputs", ()), self._letters, lines.get("alarms", ()))
             for channel in self._channels:
                 channel.waiting.clear()
             self._letters.clear()
-            self.feed.acknowledge()
-            self._deliver()
+        self.feed.acknowledge()
+        self._deliver()
         self._n_committed, self._committed_at = self._n_taken, time.monotonic()
         self._flushed_at = self._committed_at
 

@@ -23,6 +23,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
+from threadpoolctl import threadpool_limits
 
 from momostream.blocks import PLACE_BITS, Parts
 from momostream.fleet import Fleet
@@ -89,7 +90,7 @@ def forecast_stream(
     DataFrame
         Streaming: key, time and offset of the row, ``reason`` and ``row`` (as JSON) if it was refused, ``step`` and
         ``step time`` of forecasts, and for each target its mean and both ends of its interval, named as in
-        `momostream.sinks.Sink`: ``power``, ``power lower``, ``power upper``. What is not known, or infinite, is null.
+        `momostream.sinks.Lines`: ``power``, ``power lower``, ``power upper``. What is not known, or infinite, is null.
 
     Notes
     -----
@@ -213,6 +214,8 @@ class _Models(StatefulProcessor):
         self._is_text, self._is_number, self._columns = is_text, is_number, columns
 
     def init(self, handle: StatefulProcessorHandle) -> None:
+        # As in a run: the number of threads changes last bits.
+        threadpool_limits(1, "blas")
         self._blocks = handle.getMapState(_BLOCKS, _PLACE, _BLOCK)
         self._template = make_model(self._plan, self._settings)
 

@@ -238,7 +238,7 @@ def test_mqtt_drops_repeated_rows_and_counts_missing_ones(shared_mosquitto, topi
     assert (feed.n_repeated, feed.n_lost) == (3, 2)
     assert troubles == [f"{feed.name}: 2 rows of {a} are missing between 7 and 10"]
     position = commit(feed)
-    assert position == {"number": 11, "sequences": {a: 11, b: 5}, "unnumbered": [], "n_lost": 2}
+    assert position == {"number": 11, "sequences": {a: 11, b: 5}, "unreadable": {}, "unnumbered": [], "n_lost": 2}
     # Repeated rows are acknowledged too, at once where all others are.
     publish_mqtt(shared_mosquitto.port, rows(1, 5, a))
     assert take(feed, 100) == [] and feed.n_repeated == 7
@@ -366,13 +366,35 @@ def test_mqtt_session_that_the_broker_has_forgotten(tmp_path, opened):
 
 
 @needs_mqtt
-def test_mqtt_tells_of_rows_that_may_get_lost(shared_mosquitto, topic, opened):
+def test_mqtt_messages_that_cannot_be_read_are_not_missing(shared_mosquitto, topic, opened):
+    from paho.mqtt import publish
+
+    url, troubles = shared_mosquitto.url(topic), []
+    payloads = ['{"power": 1, "seq": 1}', "broken", '{"power": 1, "seq": "3", "id": "A"}', '{"power": 1, "seq": 4}']
+    feed = opened(MqttFeed(url, ["power"], key="id", sequence="seq", on_trouble=troubles.append))
+    publish.multiple([(topic, text, 1, False) for text in payloads[:2]], "127.0.0.1", shared_mosquitto.port)
+    take(feed, 2)
+    position = commit(feed)
+    leave(feed, shared_mosquitto)
+    feed = opened(MqttFeed(url, ["power"], key="id", sequence="seq", on_trouble=troubles.append))
+    feed.seek(position)
+    publish.multiple([(topic, text, 1, False) for text in payloads[2:]], "127.0.0.1", shared_mosquitto.port)
+    third, fourth = take(feed, 2)
+    # What is wrong is its number, not its key.
+    assert (third.key, third.reason) == ("A", "column 'seq': '3' is no whole number")
+    assert fourth.offset == 4 and feed.n_lost == 0 and troubles == []
+    commit(feed)
+
+
+@needs_mqtt
+@pytest.mark.parametrize("sequence", [None, "n"])
+def test_mqtt_tells_of_rows_that_may_get_lost(shared_mosquitto, topic, opened, sequence):
     from paho.mqtt import publish
 
     troubles = []
-    feed = opened(MqttFeed(shared_mosquitto.url(topic), ["power"], on_trouble=troubles.append))
-    for _ in range(2):
-        publish.single(topic, '{"power": 1}', qos=0, hostname="127.0.0.1", port=shared_mosquitto.port)
+    feed = opened(MqttFeed(shared_mosquitto.url(topic), ["power"], sequence=sequence, on_trouble=troubles.append))
+    for n in (1, 2):
+        publish.single(topic, f'{{"power": 1, "n": {n}}}', qos=0, hostname="127.0.0.1", port=shared_mosquitto.port)
     assert len(take(feed, 2)) == 2
     assert len(troubles) == 1 and "QoS 0" in troubles[0]
     commit(feed)

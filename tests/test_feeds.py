@@ -794,6 +794,50 @@ def test_a_pipe_that_starts_behind_earlier_rows():
         assert messages == ["feed: row 13, column 'a': 'x' is not a number"]
 
 
+def test_a_quoted_cell_that_was_open_at_the_end_does_not_stop_the_next_reading(tmp_path):
+    path = tmp_path / "feed.csv"
+    path.write_text('a,note\n1,x\n2,"half\n')
+    with Feed(path, ["a"], None) as feed:
+        assert [type(event).__name__ for event in feed.events()] == ["Row", "Refused"]
+        place = feed.position
+    with path.open("a") as file:
+        file.write('of it"\n3,y\n')
+    with Feed(path, ["a"], None) as feed:
+        feed.seek(place)
+        events = list(feed.events())
+    # Its second half is no row of its own.
+    assert [(event.number, type(event).__name__) for event in events] == [(3, "Refused"), (4, "Row")]
+    assert events[1].values == {"a": 3.0}
+
+
+@pytest.mark.parametrize("n_read", [0, 1, 2])
+@pytest.mark.parametrize("pack", [bytes, gzip.compress])
+def test_seek_behind_a_mark_of_the_byte_order(tmp_path, n_read, pack):
+    path = tmp_path / "feed.jsonl"
+    path.write_bytes(pack(b'\xef\xbb\xbf{"a": 1}\n{"a": 2}\n{"a": 3}\n'))
+    with Feed(path, ["a"], None) as feed:
+        events = feed.events()
+        for _ in range(n_read):
+            next(events)
+        place = feed.position
+    with Feed(path, ["a"], None) as feed:
+        feed.seek(place)
+        assert [(row.number, row.values["a"]) for row in feed] == [(n, n) for n in range(n_read + 1, 4)]
+
+
+def test_objects_that_are_nested_too_deeply_are_refused():
+    deep = '{"a": ' * 5000 + "1" + "}" * 5000
+    with Feed(io.BytesIO(f'{{"a": 1}}\n{deep}\n'.encode()), ["a"], None) as feed:
+        first, second = feed.events()
+    assert first.values == {"a": 1.0} and second.reason == "is nested too deeply"
+
+
+def test_a_refused_row_is_told_in_its_own_encoding():
+    with Feed(io.BytesIO("a,place\nx,Köln 5°\n".encode("latin-1")), ["a"], None, encoding="latin-1") as feed:
+        (refused,) = feed.events()
+    assert refused.text == "x,Köln 5°"
+
+
 def test_only_what_seeks_is_replayable():
     for make, is_replayable in [(io.BytesIO, True), (Pipe, False)]:
         for data in (b"a\n1\n", gzip.compress(b"a\n1\n")):

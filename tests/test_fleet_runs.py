@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import io
 import json
 import os
@@ -12,7 +13,7 @@ from random import Random
 import pytest
 
 from momostream.blocks import Parts
-from momostream.feeds import Feed, Folder, Refused, Row
+from momostream.feeds import Feed, FeedError, Folder, Refused, Row
 from momostream.fleet import Fleet
 from momostream.plans import WATCH_ROWS, Plan, make_model
 from momostream.running import Channel, Run, in_share
@@ -288,6 +289,61 @@ def test_a_pipe_says_when_it_has_no_more():
             assert next(events, "end") == "end"
 
 
+def test_a_followed_folder_goes_on_behind_a_file_without_its_last_newline(tmp_path):
+    (tmp_path / "a.csv").write_text("power\n1\n2")
+    with Folder(tmp_path, ["power"], None, follow=True) as feed:
+        assert [event.values for event in follow(feed, 1, lambda: None)] == [{"power": 1.0}]
+        # Its rows may come much later.
+        (tmp_path / "b.csv").write_text("power\n")
+        assert [event.values for event in follow(feed, 1, lambda: None)] == [{"power": 2.0}]
+        place = feed.position
+    (tmp_path / "b.csv").write_text("power\n3\n")
+    with Folder(tmp_path, ["power"], None, follow=True) as feed:
+        feed.seek(place)
+        (event,) = follow(feed, 1, lambda: None)
+        assert (event.number, event.values) == (3, {"power": 3.0})
+
+
+@pytest.mark.parametrize("is_followed", [True, False])
+def test_a_file_of_a_folder_that_was_compressed_is_the_same_file(tmp_path, is_followed):
+    def packed(name):
+        (tmp_path / f"{name}.gz").write_bytes(gzip.compress((tmp_path / name).read_bytes()))
+        (tmp_path / name).unlink()
+
+    (tmp_path / "a.csv").write_text("power\n1\n2\n")
+    with Folder(tmp_path, ["power"], None, follow=is_followed) as feed:
+        events = feed.events()
+        assert [next(events).values["power"] for _ in range(2)] == [1.0, 2.0]
+        place = feed.position
+        packed("a.csv")
+        assert next(events, None) is None
+        (tmp_path / "b.csv").write_text("power\n3\n")
+        if is_followed:
+            assert [event.values["power"] for event in follow(feed, 1, lambda: None)] == [3.0]
+    with Folder(tmp_path, ["power"], None) as feed:
+        feed.seek(place)
+        assert [(event.number, event.values["power"]) for event in feed.events()] == [(3, 3.0)]
+
+
+def test_files_that_come_and_go_do_not_end_a_folder(tmp_path, monkeypatch):
+    (tmp_path / "a.csv").write_text("power\n1\n")
+    monkeypatch.setattr(os, "listdir", lambda path, found=os.listdir: [*found(path), "b.csv", "c.csv.tmp"])
+    with Folder(tmp_path, ["power"], None) as feed:
+        assert [event.values for event in feed.events()] == [{"power": 1.0}]
+        assert feed.size == 8
+
+
+def test_objects_of_a_later_file_may_lack_a_reading(tmp_path):
+    (tmp_path / "a.jsonl").write_text('{"power": 1, "wind": 2}\n')
+    (tmp_path / "b.jsonl").write_text('{"power": 3}\n')
+    with Folder(tmp_path, ["power", "wind"], None) as feed:
+        assert [event.values for event in feed.events()] == [{"power": 1.0, "wind": 2.0}, {"power": 3.0}]
+    (tmp_path / "c.csv").write_text("power\n4\n")
+    with Folder(tmp_path, ["power", "wind"], None) as feed:
+        with pytest.raises(FeedError, match="c.csv: column 'wind': does not exist"):
+            list(feed.events())
+
+
 class Broker:
     """An outlet that is away now and then, and takes a part only."""
 
@@ -380,6 +436,22 @@ def test_a_delivery_commits_no_model_without_the_place_of_the_feed(farm, tmp_pat
     assert all(n == learnt for n, learnt in rows)
 
 
+def test_rows_are_acknowledged_without_a_store_too(farm):
+    class Counting(Feed):
+        acknowledged = 0
+
+        def acknowledge(self):
+            self.acknowledged += 1
+
+    feed = Counting(farm, REGRESSION.columns, "time", key="turbine")
+    take(feed, REGRESSION, commit_every=100)
+    # At the end once more.
+    assert feed.acknowledged == 5
+    feed = Counting(farm, REGRESSION.columns, "time", key="turbine")
+    take(feed, REGRESSION, commit_seconds=0.0)
+    assert feed.acknowledged > 5
+
+
 def test_the_last_line_of_a_pipe_needs_no_newline(tmp_path):
     class Pipe(io.BytesIO):
         def seekable(self):
@@ -401,9 +473,11 @@ def test_a_file_is_not_continued_behind_a_stretch_that_went_elsewhere(farm, tmp_
             assert Run(feed, fleet, REGRESSION).written("outputs") is None
 
 
-def test_a_run_that_is_to_stop_does_not_finish_a_large_block(farm, tmp_path, monkeypatch):
+@pytest.mark.parametrize("last", ["\n", ""], ids=["whole", "without newline"])
+def test_a_run_that_is_to_stop_does_not_finish_a_large_block(farm, tmp_path, monkeypatch, last):
     from momostream import running
 
+    farm.write_text(farm.read_text().rstrip() + last)
     monkeypatch.setattr(running, "STOP_ROWS", 100)
     store = tmp_path / "farm.db"
     with Feed(farm, REGRESSION.columns, "time", key="turbine") as feed:
@@ -412,8 +486,29 @@ def test_a_run_that_is_to_stop_does_not_finish_a_large_block(farm, tmp_path, mon
             run.predictions = Channel("outputs")
             run.run(on_row=lambda run: run.stop())
     assert run.is_abandoned and run.n_rows < 400 and kept(store)[0] == {}
+    farm.write_text(farm.read_text().rstrip() + "\n")
     take(farm, REGRESSION, store)
     assert kept(store)[0] == take(farm, REGRESSION).states
+
+
+def test_a_row_that_is_cut_off_is_not_committed_by_an_error_behind_it(tmp_path):
+    folder, store = tmp_path / "days", tmp_path / "farm.db"
+    folder.mkdir()
+    text = list(lines(40))
+    (folder / "a.csv").write_text("\n".join([HEADER, *text[:20]]))
+
+    class Growing(Folder):
+        def events(self):
+            yield from super().events()
+            # A file that comes when the last row of the one before has been taken.
+            raise FeedError("b.csv: cannot be opened")
+
+    with pytest.raises(FeedError, match="b.csv"):
+        take(Growing(folder, REGRESSION.columns, "time", key="turbine"), REGRESSION, store)
+    assert sum(parts.n_rows for parts in kept(store)[0].values()) == 19
+    (folder / "a.csv").write_text("\n".join([HEADER, *text]) + "\n")
+    take(Folder(folder, REGRESSION.columns, "time", key="turbine"), REGRESSION, store)
+    assert sum(parts.n_rows for parts in kept(store)[0].values()) == 40
 
 
 def test_a_file_of_a_folder_that_cannot_be_read_is_named_and_costs_nothing(tmp_path):

@@ -31,6 +31,8 @@ _CHUNK = 1 << 19
 # Normal scores of the knots of a table of one output: dense to tail probabilities of 1e-17, sparse to 1e-300.
 _OUTER_KNOTS = np.linspace(9.0, 37.0, 12)
 _KNOTS = np.concatenate([-_OUTER_KNOTS[::-1], np.linspace(-8.5, 8.5, 129), _OUTER_KNOTS])
+# Tail probabilities in which components of small weight count.
+_FAR_TAIL = 1e-3
 # So many quantiles per row and output pay for a table of the law.
 _TABLE_PAYS = 64
 
@@ -408,18 +410,29 @@ def _lower_quantile(
     return np.asarray(answer)
 
 
+def _t_quantiles(p: FloatArray, v: FloatArray) -> FloatArray:
+    """`t_quantile` of each pair once: both ends of an interval have the same, and degrees of freedom repeat."""
+    pairs = np.empty(v.shape, dtype=np.complex128)
+    pairs.real, pairs.imag = p, v
+    unique, places = np.unique(pairs, return_inverse=True)
+    return np.asarray(t_quantile(unique.real, unique.imag)[places.reshape(v.shape)])
+
+
 def _brackets(p: FloatArray, w: FloatArray, m: FloatArray, s: FloatArray, v: FloatArray) -> FourArrays:
     """Return bounds of the quantile and two guesses, each of shape (lines,)."""
     p = p[:, np.newaxis]
     used = w > 0.0
-    each = m + s * t_quantile(p, v)
+    each = m + s * _t_quantiles(p, v)
     # The quantile of a mixture lies between those of its components ...
     low = np.where(used, each, np.inf).min(axis=1)
     high = np.where(used, each, -np.inf).max(axis=1)
-    # ... and F(x) >= w_c F_c(x), a bound that is close in the tails.
-    raised = p / np.maximum(w, p)
-    bound = np.where(raised <= 0.5, m + s * t_quantile(np.minimum(raised, 0.5), v), np.inf).min(axis=1)
-    high = np.maximum(low, np.minimum(high, bound))
+    # ... and F(x) >= w_c F_c(x), a bound that is close in the tails and costs as much as it is worth elsewhere.
+    far = np.flatnonzero(p[:, 0] < _FAR_TAIL)
+    if far.size:
+        raised = p[far] / np.maximum(w[far], p[far])
+        at = m[far] + s[far] * t_quantile(np.minimum(raised, 0.5), v[far])
+        bound = np.where(raised <= 0.5, at, np.inf).min(axis=1)
+        high[far] = np.maximum(low[far], np.minimum(high[far], bound))
     x = np.clip((w * each).sum(axis=1), low, high)
     # As if components did not overlap, which is true of far apart ones: find the one that holds the quantile.
     order = np.argsort(m, axis=1)

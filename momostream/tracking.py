@@ -59,11 +59,9 @@ class Outlook(NamedTuple):
 
     @classmethod
     def _of(cls, law: Prediction, targets: Sequence[Hashable], lower: Array, upper: Array) -> Outlook:
-        places = {name: place for place, name in enumerate(law.targets)}
-        if all(name in places for name in targets):
-            # The common case: numpy takes longer to make one array of three than to reorder each of them.
-            order = [places[name] for name in targets]
-            return cls(law._mean[np.newaxis, order], lower[np.newaxis, order], upper[np.newaxis, order], None, law)
+        if tuple(law.targets) == tuple(targets):
+            # The common case.
+            return cls(law._mean[np.newaxis], lower[np.newaxis], upper[np.newaxis], None, law)
         mean, lower, upper = _ordered(np.stack([law._mean, lower, upper])[:, np.newaxis], law.targets, targets)
         return cls(mean, lower, upper, None, law)
 

@@ -180,7 +180,7 @@ def test_mqtt_rows_and_refused_rows(shared_mosquitto, topic, opened):
         (4, 4, None, "column 'turbine': [1] is no key: use a text or a whole number"),
         (5, 5, None, "is not JSON: Expecting property name enclosed in double quotes at character 2"),
         (6, 6, None, "is not UTF-8: byte 1 is wrong"),
-        (7, 7, None, "column 'seq': True is no whole number"),
+        (7, 7, "T1", "column 'seq': True is no whole number"),
     ]
     assert json.loads(refused[0].text)["power"] == "much"
     assert (last.number, last.offset, last.values) == (8, 5, {"s.wind": 8.0})

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.data import stream
-from benchmarks.harness import about, in_own_process, options_unless_task, origin, table, write_results
+from benchmarks.harness import about, in_own_process, in_this_process, options_unless_task, origin, table, write_results
 from benchmarks.stream import Momostream, run
 from benchmarks.tools.stream_scores import LEVELS, UNSCORED
 from momostream import STREAM_PRESETS, MOMoGPRegressor
@@ -106,6 +106,7 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=3000)
     parser.add_argument("--quick", action="store_true", help="300 rows and small leaves; nothing is written")
     options = options_unless_task(parser, measure)
+    measured = in_this_process if options.quick else in_own_process
     rows, sizes, kinds = (300, (100,), WEIGHTS[:1]) if options.quick else (options.rows, (200, 500), WEIGHTS)
     if rows <= UNSCORED:
         parser.error(f"the first {UNSCORED} rows are not scored: --rows must be larger")
@@ -113,7 +114,7 @@ def main() -> None:
     lines = []
     for model, size in wanted:
         task = {"rows": rows, "model": model, "max_points": size}
-        lines.append(figures(in_own_process("benchmarks.circuits", task)))
+        lines.append(figures(measured("benchmarks.circuits", task)))
         print(" | ".join(lines[-1]), file=sys.stderr, flush=True)
     header = ["model", "RMSE", "MAE", "NLPD", "covers 90 %", "rows per CPU s"]
     header += ["leaves", "leaves per row", "induced trees per row"]

@@ -52,12 +52,12 @@ SETTINGS = {"seed": 0}
 BUDGET = 1 << 30
 PARTS = ("embedded", "spark", "dask", "kills", "disk")
 # The others have short forms among the tests.
-QUICK_PARTS = ("embedded", "disk")
+QUICK_PARTS = ("embedded",)
 # Turbines that are simulated; more keys are later stretches of them.
 N_TURBINES = 100
 # Keys and rows; the largest is shared by two processes.
 SIZES = {1: 10_000, 100: 100_000, 10_000: 1_000_000}
-QUICK_SIZES = {1: 300, 20: 1000}
+QUICK_SIZES = {1: 200, 10: 500}
 KILLS = {"file": 200, "mqtt": 20, "kafka": 20, "spark": 5}
 QUICK_KILLS = {"file": 3}
 

@@ -25,6 +25,7 @@ from benchmarks.harness import (
     about,
     cpu_seconds,
     in_own_process,
+    in_this_process,
     keep_result,
     kept_results,
     mean_and_deviation,
@@ -378,6 +379,7 @@ def main() -> None:
     if options.afresh:
         KEPT.unlink(missing_ok=True)
     results = [] if options.quick else kept_results(KEPT)
+    measured = in_this_process if options.quick else in_own_process
     done = {key(result) for result in results}
     wanted = [
         task
@@ -389,7 +391,7 @@ def main() -> None:
         print(
             f"{number}/{len(wanted)}: {task['set']}, {task['model']}, seed {task['seed']}", file=sys.stderr, flush=True
         )
-        results.append({**in_own_process("benchmarks.paper", task), **where})
+        results.append({**measured("benchmarks.paper", task), **where})
         if not options.quick:
             keep_result(KEPT, results[-1])
     order = {key(task): place for place, task in enumerate(tasks(["split", "time", "cost"], 99, options.quick))}

@@ -14,13 +14,16 @@ ROOT = Path(__file__).resolve().parents[1]
 settings.register_profile("ci", deadline=None, derandomize=True)
 settings.load_profile("ci")
 
-# They start programs and wait for them.
-LONG = ("test_documents.py", "test_spark.py", "test_fleet_kills.py", "test_broker_runs.py")
+# They start programs and wait for them: as much as all others together take.
+LONG = [["test_documents.py"], ["test_spark.py", "test_fleet_kills.py", "test_broker_runs.py"]]
 
 
 def pytest_collection_modifyitems(items):
-    """Begin with what takes long, or one worker is left with it while the others have nothing to do."""
-    items.sort(key=lambda item: item.path.name not in LONG)
+    """What takes long stands first in either half, with which two workers begin: else one ends long after the other."""
+    long = [[item for item in items if item.path.name in names] for names in LONG]
+    others = [item for item in items if not any(item.path.name in names for names in LONG)]
+    half = (len(items) + 1) // 2 - len(long[0])
+    items[:] = [*long[0], *others[:half], *long[1], *others[half:]]
 
 
 @pytest.fixture(autouse=True)

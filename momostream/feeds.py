@@ -670,7 +670,7 @@ class Folder:
         except OSError as error:
             raise FeedError(f"{self.name}: {_reason(error)}") from error
         named = [name for name in found if not name.startswith(".") and _extension(name) in FORMATS]
-        return sorted((name for name in named if self._size_of(name)), key=_unpacked)
+        return sorted((name for name in named if self._size_of(name)), key=lambda name: (_unpacked(name), name))
 
     def _size_of(self, name: str) -> int:
         """Bytes of a file; 0 where it is gone, or is none."""

@@ -320,9 +320,12 @@ def test_a_file_of_a_folder_that_was_compressed_is_the_same_file(tmp_path, is_fo
         (tmp_path / "b.csv").write_text("power\n3\n")
         if is_followed:
             assert [event.values["power"] for event in follow(feed, 1, lambda: None)] == [3.0]
-    with Folder(tmp_path, ["power"], None) as feed:
-        feed.seek(place)
-        assert [(event.number, event.values["power"]) for event in feed.events()] == [(3, 3.0)]
+    for _ in range(2):
+        with Folder(tmp_path, ["power"], None) as feed:
+            feed.seek(place)
+            assert [(event.number, event.values["power"]) for event in feed.events()] == [(3, 3.0)]
+        # Both are there while it is compressed.
+        (tmp_path / "a.csv").write_text("power\n1\n2\n")
 
 
 def test_files_that_come_and_go_do_not_end_a_folder(tmp_path, monkeypatch):

@@ -28,7 +28,8 @@ def report(results: list[dict[str, Any]]) -> str:
                 parts.append(
                     f"{run['keys']:,} keys: a bare row takes {1e6 * run['bare']:.0f} us of CPU for means only, "
                     f"{1e6 * run['bare_intervals']:.0f} us with the intervals that the runner gives; the runner's rows "
-                    f"per second are {of:.0%} and {same:.0%} of that."
+                    f"per second are {of:.0%} and {same:.0%} of that. "
+                    f"All trials: {', '.join(f'{share:.0%}' for share in run['all_of_bare'])}."
                 )
                 if run["keys"] == 100:
                     verdicts.append(

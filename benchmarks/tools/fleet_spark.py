@@ -75,7 +75,7 @@ def write_farm(folder: Path, n_keys: int, n_files: int, rows_per_file: int, seed
 
 
 def measure_spark(
-    master: str = LOCAL, n_keys: int = 100, n_batches: int = 12, rows_per_batch: int = 50, seed: int = 0
+    master: str = LOCAL, n_keys: int = 100, n_batches: int = 10, rows_per_batch: int = 100, seed: int = 0
 ) -> dict[str, Any]:
     """Rows per second, and bytes that a batch writes to the state, once Spark and its workers have started.
 
@@ -264,6 +264,9 @@ def start_session(master: str, brief: bool = False) -> SparkSession:
         "spark.ui.showConsoleProgress": "false",
         "spark.log.level": "ERROR",
         "spark.driver.memory": "1g",
+        # Java collects garbage by a thread for each core, which here are those that work.
+        "spark.driver.extraJavaOptions": "-XX:+UseSerialGC",
+        "spark.executor.extraJavaOptions": "-XX:+UseSerialGC",
         "spark.sql.shuffle.partitions": "2",
         # Nobody else looks for them.
         "spark.driver.bindAddress": "127.0.0.1",

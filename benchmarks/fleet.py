@@ -6,8 +6,8 @@ Simulated turbines, 8 inputs and 6 outputs each; every row is predicted with a m
 output, then learnt. `embedded` runs them over a CSV file into a store, beside the same models without feed, fleet or
 store in the same process; `spark` over files on a local machine and on a local cluster; `dask` fits a batch on workers
 of Dask; `kills` ends runs by SIGKILL at random moments and compares what they leave with what an undisturbed run has
-left; `disk` tries full disks and damaged stores. Goes to ``results/fleet.md``, which shows the newest of each trial. A
-full run takes an hour.
+left; `disk` tries full disks and damaged stores. Goes to ``results/fleet.md``, which shows the newest of each trial.
+A full run takes an hour.
 """
 
 from __future__ import annotations

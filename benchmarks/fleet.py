@@ -27,6 +27,7 @@ import pandas as pd
 from benchmarks.harness import (
     RESULTS,
     about,
+    from_kernel,
     in_own_process,
     keep_result,
     kept_results,
@@ -139,20 +140,12 @@ def run_embedded(path: Path, store: Path, share: tuple[int, int] | None, budget:
 
 def written_bytes() -> int:
     """Bytes that this process has had written to disks."""
-    return found_in("/proc/self/io", "write_bytes")
+    return from_kernel("/proc/self/io", "write_bytes")
 
 
 def peak_kilobytes() -> int:
     """The most memory that this process has had; `resource` also counts what its parent had when it was started."""
-    return found_in("/proc/self/status", "VmHWM")
-
-
-def found_in(path: str, name: str) -> int:
-    """The number behind a name in one of the kernel's files."""
-    for line in Path(path).read_text().splitlines():
-        if line.startswith(name):
-            return int(line.split()[1])
-    raise RuntimeError(f"{path} does not tell {name}")
+    return from_kernel("/proc/self/status", "VmHWM")
 
 
 def measure_embedded(task: dict[str, Any]) -> dict[str, Any]:

@@ -66,6 +66,14 @@ def peak_gigabytes() -> float:
     return kilobytes / 2**20
 
 
+def from_kernel(path: str, name: str) -> int:
+    """The number behind a name in one of the kernel's files about this process."""
+    for line in Path(path).read_text().splitlines():
+        if line.startswith(name):
+            return int(line.split()[1])
+    raise RuntimeError(f"{path} does not tell {name}")
+
+
 def bytes_held(thing: Any) -> int:
     """Memory of an object and of all it refers to; code and classes not counted, arrays by their buffers.
 

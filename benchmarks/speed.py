@@ -36,6 +36,7 @@ from benchmarks.data import ROOT, stream
 from benchmarks.harness import (
     RESULTS,
     about,
+    from_kernel,
     in_own_process,
     in_this_process,
     keep_result,
@@ -354,10 +355,7 @@ def growth(n_rows: int) -> Answer:
 
 def resident_megabytes() -> float:
     """Memory of this process that is in use now."""
-    for line in Path("/proc/self/status").read_text().splitlines():
-        if line.startswith("VmRSS"):
-            return int(line.split()[1]) * 1024 / 1e6
-    raise RuntimeError("/proc/self/status does not tell the resident memory")
+    return from_kernel("/proc/self/status", "VmRSS") * 1024 / 1e6
 
 
 def trees(model: MOMoGPRegressor) -> list[Tree]:

@@ -607,17 +607,15 @@ def forecast(
             plan = Plan(targets, inputs, clock, None, level)
             reading = bad_rows, encoding, delimiter, decimal, time_format
             loaded.freeze()
-            fleet = Fleet(type(loaded)())
-            fleet.add(name or ONLY, loaded)
-            column, only = None if about is None else about["plan"]["key"], None
+            column = None if about is None else about["plan"]["key"]
             if column is not None:
                 # A feed of one machine need not say which.
                 with _feed(feed, None, clock, reading) as source:
                     column = column if column in source.columns else None
-                plan, only = (replace(plan, key=column), {name}) if column is not None else (plan, None)
-                if column is None:
-                    fleet = Fleet(type(loaded)())
-                    fleet.add(ONLY, loaded)
+            only = None if column is None else {name}
+            plan = replace(plan, key=column)
+            fleet = Fleet(type(loaded)())
+            fleet.add(ONLY if column is None else name, loaded)
             with _feed(feed, plan.inputs, clock, reading, column) as source:
                 work = Run(source, fleet, plan, bad_rows=bad_rows.value, on_bad=tell, only=only)
                 with _channels(work, {"--output": output}, format):

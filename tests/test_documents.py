@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.tools.fleet_spark import BRIEF_JAVA
+
 ROOT = Path(__file__).resolve().parents[1]
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 # Not __main__.py, whose --quick runs all of them.
@@ -16,8 +18,6 @@ QUICK_BENCHMARKS = [
     path for path in sorted((ROOT / "benchmarks").glob("[!_]*.py")) if "--quick" in path.read_text(encoding="utf-8")
 ]
 LIMIT_SECONDS = 300
-# Java's second compiler takes a third of the time of a minute.
-BRIEF_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
 
 def run_script(path: Path, cwd: Path, *arguments: str) -> str:

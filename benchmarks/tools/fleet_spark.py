@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 __all__ = [
+    "BRIEF_JAVA",
     "LOCAL",
     "LOCAL_CLUSTER",
     "PLAN",
@@ -51,6 +52,8 @@ SCHEMA = ", ".join(
 PLAN = Plan(tuple(WindTurbine.TARGETS), tuple(WindTurbine.INPUTS), "time", key="turbine")
 # Python workers start, import and load kernels in the first batch; Java compiles for some more.
 WARM_UP = 4
+# Of Java that is to end soon: its second compiler takes a third of the time of a minute.
+BRIEF_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 # Lines by which a driver tells how far it is.
 STARTED, ANSWER = "started", "answer "
 
@@ -273,8 +276,7 @@ def start_session(master: str, brief: bool = False) -> SparkSession:
         "spark.driver.host": "127.0.0.1",
     }
     if brief:
-        # The second compiler takes a third of the time of a minute.
-        settings["spark.driver.extraJavaOptions"] = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+        settings["spark.driver.extraJavaOptions"] = BRIEF_JAVA
     return SparkSession.builder.master(master).config(map=settings).getOrCreate()
 
 

@@ -773,11 +773,6 @@ class Folder:
         self._feed.close()
 
 
-def _unpacked(name: str) -> str:
-    """The name of a file without the extension of gzip."""
-    return name[:-3] if name.lower().endswith(".gz") else name
-
-
 class _Source(io.RawIOBase):
     """Bytes of a stream as they come in, counted."""
 
@@ -977,8 +972,13 @@ def _reason(error: Exception) -> str:
     return str(error)
 
 
+def _unpacked(name: str) -> str:
+    """The name of a file without the extension of gzip."""
+    return name[:-3] if name.lower().endswith(".gz") else name
+
+
 def _extension(name: str) -> str:
-    return os.path.splitext(name.lower().removesuffix(".gz"))[1]
+    return os.path.splitext(_unpacked(name))[1].lower()
 
 
 def _printable(name: str) -> str:

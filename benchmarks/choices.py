@@ -39,7 +39,7 @@ BLOCKS = (5, 10, 15, 20, 30)
 
 def measure(task: dict[str, Any]) -> dict[str, Any]:
     """Fit and score one choice."""
-    from momostream.sklearn import MOMoGPRegressor
+    from momostream.estimators.table import MOMoGPRegressor
 
     split = time_split("windturbine", task["set"]) if task["set"] in ("gaps", "end") else paper_split(task["set"])
     if task["few"]:

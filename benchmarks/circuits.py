@@ -24,8 +24,8 @@ from benchmarks.harness import about, in_own_process, in_this_process, options_u
 from benchmarks.stream import Momostream, run
 from benchmarks.tools.stream_scores import LEVELS, UNSCORED
 from momostream import STREAM_PRESETS, MOMoGPRegressor
-from momostream.leaves import Leaf
-from momostream.trees import Bundle, Gate, Node
+from momostream.stream.leaf import Leaf
+from momostream.stream.tree import Bundle, Gate, Node
 
 Array = NDArray[np.float64]
 

@@ -36,13 +36,13 @@ from benchmarks.harness import (
 )
 from benchmarks.tools.fleet_kills import scratch
 from benchmarks.tools.fleet_report import report
-from momostream.datasets import WindFarm
-from momostream.feeds import Feed
-from momostream.fleet import Fleet
-from momostream.plans import Plan, make_model
-from momostream.running import Channel, Run
-from momostream.sinks import Lines, Sink
-from momostream.store import Store
+from momostream.datasets.wind import WindFarm
+from momostream.feeds.files import Feed
+from momostream.feeds.outputs import Lines, Sink
+from momostream.runs.fleet import Fleet
+from momostream.runs.plan import Plan, make_model
+from momostream.runs.run import Channel, Run
+from momostream.storage.store import Store
 
 INPUTS = (
     *("wind_speed", "rotor_speed", "pitch", "azimuth_sin", "azimuth_cos", "power"),

@@ -35,11 +35,13 @@ from scipy.spatial.distance import cdist
 from threadpoolctl import threadpool_limits
 
 from benchmarks.harness import about, origin, table, write_results
-from momostream import dense, kernels
+from momostream.gp import linalg
+from momostream.kernels.cholesky import append_row, drop_oldest, project, rebuild, solve_lower
+from momostream.kernels.covariance import MATERN32, gram
 
 SIZES = (64, 128, 256, 512, 1024)
 D, P, RIGHT = 8, 6, 256
-KIND, LINEAR, NOISE = kernels.MATERN32, 0.0, 0.01
+KIND, LINEAR, NOISE = MATERN32, 0.0, 0.01
 
 
 @dataclass
@@ -63,11 +65,11 @@ class Problem:
         self.S = rng.normal(size=(n + 1, D))
         self.Y = rng.normal(size=(n + 1, P))
         self.K = np.empty((n, n))
-        kernels.gram(KIND, LINEAR, NOISE, self.S[:n], self.K)
+        gram(KIND, LINEAR, NOISE, self.S[:n], self.K)
         self.L = np.zeros((n + 1) * (n + 2) // 2)
         self.Z = np.zeros((n + 1, P))
         self.v, self.mean = np.empty(n + 1), np.empty(P)
-        kernels.rebuild(KIND, LINEAR, NOISE, 0, n, self.Y, self.v, self.mean, self.S, self.Z, self.L)
+        rebuild(KIND, LINEAR, NOISE, 0, n, self.Y, self.v, self.mean, self.S, self.Z, self.L)
         # One more row of room; the transposed view of a C-ordered factor is what Fortran wants.
         self.square = np.zeros((n + 1, n + 1))
         self.square[:n, :n] = np.linalg.cholesky(self.K)
@@ -92,9 +94,9 @@ class Problem:
         S, Z, square, factor = self.S, self.Z, self.square, self.factor
 
         def ours(_: int) -> None:
-            variance = kernels.project(KIND, LINEAR, S, self.L, Z, n, s, self.v, self.mean)
+            variance = project(KIND, LINEAR, S, self.L, Z, n, s, self.v, self.mean)
             pivot = math.sqrt(max(NOISE + variance, NOISE))
-            kernels.append_row(n, s, self.v, pivot, y - self.mean, S, Z, self.L)
+            append_row(n, s, self.v, pivot, y - self.mean, S, Z, self.L)
 
         def theirs(_: int) -> None:
             difference = S[:n] - s
@@ -118,7 +120,7 @@ class Problem:
             right[:] = self.b
 
         def ours(i: int) -> None:
-            kernels.solve_lower(L, n, ours_b[i])
+            solve_lower(L, n, ours_b[i])
 
         def theirs(i: int) -> None:
             blas.dtrsv(upper, theirs_b[i], lower=0, trans=1, overwrite_x=1)
@@ -140,7 +142,7 @@ class Problem:
 
         def ours(i: int) -> None:
             S, Z, L = states[i]
-            kernels.drop_oldest(n, S, Z, L, work)
+            drop_oldest(n, S, Z, L, work)
 
         def theirs(i: int) -> None:
             factor, _ = lapack.dpotrf(smaller[i].T, lower=0, clean=0, overwrite_a=1)
@@ -154,7 +156,7 @@ class Problem:
         L, Z = np.empty(n * (n + 1) // 2), np.empty((n, P))
 
         def ours(_: int) -> None:
-            kernels.rebuild(KIND, LINEAR, NOISE, 0, n, Y, self.v, self.mean, S, Z, L)
+            rebuild(KIND, LINEAR, NOISE, 0, n, Y, self.v, self.mean, S, Z, L)
 
         def theirs(_: int) -> None:
             a = cdist(S, S)
@@ -178,7 +180,7 @@ class Problem:
             right[:] = self.B
 
         def ours(_: int) -> None:
-            dense.solve_many(self.L, n, left, overwrite=True)
+            linalg.solve_many(self.L, n, left, overwrite=True)
 
         def theirs(_: int) -> None:
             blas.dtrsm(1.0, upper, right.T, side=1, lower=0, overwrite_b=1)
@@ -190,11 +192,11 @@ class Problem:
         n = self.n
         S, Z, L = np.zeros((n, D)), np.zeros((n, P)), np.zeros(n * (n + 1) // 2)
         for i in range(n):
-            variance = kernels.project(KIND, LINEAR, S, L, Z, i, self.S[i], self.v, self.mean)
+            variance = project(KIND, LINEAR, S, L, Z, i, self.S[i], self.v, self.mean)
             pivot = math.sqrt(max(NOISE + variance, NOISE))
-            kernels.append_row(i, self.S[i], self.v, pivot, self.Y[i] - self.mean, S, Z, L)
+            append_row(i, self.S[i], self.v, pivot, self.Y[i] - self.mean, S, Z, L)
         again_Z, again_L = np.zeros_like(Z), np.zeros_like(L)
-        kernels.rebuild(KIND, LINEAR, NOISE, 0, n, self.Y, self.v, self.mean, S, again_Z, again_L)
+        rebuild(KIND, LINEAR, NOISE, 0, n, self.Y, self.v, self.mean, S, again_Z, again_L)
         return np.array_equal(L, again_L) and np.array_equal(Z, again_Z)
 
 
@@ -225,9 +227,8 @@ import numpy as np
 import numba
 import momostream
 start = time.process_time()
-from momostream import kernels
 S, L, Z, v, mean = np.zeros((1, 2)), np.zeros(1), np.zeros((1, 1)), np.zeros(1), np.zeros(1)
-kernels.project(kernels.MATERN32, 0.0, S, L, Z, 0, np.zeros(2), v, mean)
+project(MATERN32, 0.0, S, L, Z, 0, np.zeros(2), v, mean)
 print(time.process_time() - start)
 """
 

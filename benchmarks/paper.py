@@ -102,7 +102,7 @@ SHAPES: dict[str, dict[str, Any]] = {
 
 def measure(task: dict[str, Any]) -> dict[str, Any]:
     """Fit one model and score it; ``scores`` holds one entry per weighting that the fit serves."""
-    from momostream.sklearn import MOMoGPRegressor
+    from momostream.estimators.table import MOMoGPRegressor
 
     split = load(task)
     # Compilation is not part of the cost.

@@ -46,8 +46,9 @@ from benchmarks.harness import (
     table,
     write_results,
 )
-from momostream import MOMoGPForecaster, MOMoGPRegressor, kernels
-from momostream.trees import Gate, Tree
+from momostream import MOMoGPForecaster, MOMoGPRegressor
+from momostream.kernels.cholesky import solve_lower
+from momostream.stream.tree import Gate, Tree
 
 Array = NDArray[np.float64]
 Row = tuple[dict[str, float], dict[str, float]]
@@ -210,7 +211,7 @@ def beside_solves(model: MOMoGPRegressor, n_rows: int, with_dist: bool) -> list[
         for L, n in factors:
             b = right[:n].astype(L.dtype)
             start = clock()
-            kernels.solve_lower(L, n, b)
+            solve_lower(L, n, b)
             spent += clock() - start
         if counts:
             solved.append(spent)

@@ -14,9 +14,9 @@ from matplotlib.figure import Figure
 from PIL import Image
 
 from momostream import MOMoGPForecaster, MOMoGPRegressor
-from momostream.datasets import WindTurbine
-from momostream.plotting import plot_calibration, plot_circuit, plot_relevance, plot_scores, plot_steps
-from momostream.tracking import Outlook, Track
+from momostream.datasets.wind import WindTurbine
+from momostream.runs.scores import Outlook, Track
+from momostream.show.plots import plot_calibration, plot_circuit, plot_relevance, plot_scores, plot_steps
 
 IMAGES = Path(__file__).parent / "images"
 # Fewer colours, smaller files; nobody sees the difference in a drawing.

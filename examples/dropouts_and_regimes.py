@@ -12,8 +12,7 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
-from momostream import MOMoGPForecaster
-from momostream.backtesting import backtest
+from momostream import MOMoGPForecaster, backtest
 
 N_ROWS, HORIZON = 2200, 10
 LOST, SILENT, SURGES = range(700, 730), range(1000, 1100), 1500

@@ -14,11 +14,11 @@ from pathlib import Path
 
 from momostream.datasets import WindTurbine
 from momostream.feeds import Feed
+from momostream.feeds.outputs import Lines, Sink
 from momostream.fleet import Fleet
-from momostream.plans import Plan, make_model
 from momostream.report import write_report
-from momostream.running import ONLY, Channel, Run
-from momostream.sinks import Lines, Sink
+from momostream.runs.plan import Plan, make_model
+from momostream.runs.run import ONLY, Channel, Run
 from momostream.store import Store
 
 N_ROWS, STOP = 1300, 700

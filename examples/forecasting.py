@@ -20,7 +20,7 @@ from matplotlib.figure import Figure
 
 from momostream import MOMoGPForecaster
 from momostream.datasets import WindTurbine
-from momostream.forecast import Forecast
+from momostream.distributions.forecast import Forecast
 
 N_ROWS, HORIZON = 2000, 20
 SERIES = ["wind_speed", "power", "flap_1", "edge_1"]

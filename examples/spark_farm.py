@@ -19,7 +19,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from momostream.datasets import WindFarm, WindTurbine
-from momostream.plans import Plan
+from momostream.runs.plan import Plan
 from momostream.spark import METRICS, SETTINGS, dead_letters, forecast_stream, forecasts, models
 
 N_TURBINES, N_FILES, ROWS_PER_FILE = 10, 3, 30

@@ -26,7 +26,7 @@ from momostream import MOMoGPRegressor
 from momostream.datasets import WindTurbine
 from momostream.plotting import plot_relevance, plot_scores
 from momostream.report import write_report
-from momostream.tracking import Outlook, Track
+from momostream.runs.scores import Outlook, Track
 
 # Alarms count from the fourth hour on.
 N_ROWS, GOOD_ROWS = 4200, 1080

@@ -2,7 +2,7 @@
 
 The model is MOMoGP [1]_: a probabilistic circuit of sums, covariate gates and output splits over Gaussian
 process experts. `MOMoGPForecaster` and `MOMoGPRegressor` learn from a stream, after river's protocols;
-`momostream.sklearn` holds the estimator for batches of rows.
+`momostream.estimators.table` holds the estimator for batches of rows.
 
 Importing the package is cheap: what it exports is loaded at first use.
 
@@ -19,12 +19,12 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from . import metrics as metrics
     from . import sklearn as sklearn
-    from .backtesting import backtest
-    from .forecasting import MOMoGPForecaster
-    from .nodes import Circuit
-    from .online import MOMoGPRegressor
-    from .persistence import load
-    from .presets import PRESETS, STREAM_PRESETS
+    from .batch.nodes import Circuit
+    from .estimators.backtest import backtest
+    from .estimators.forecaster import MOMoGPForecaster
+    from .estimators.presets import PRESETS, STREAM_PRESETS
+    from .estimators.regressor import MOMoGPRegressor
+    from .storage.models import load
 
 __version__ = "0.1.0"
 
@@ -40,13 +40,13 @@ __all__ = [
 ]
 
 _HOMES = {
-    "PRESETS": "momostream.presets",
-    "STREAM_PRESETS": "momostream.presets",
-    "Circuit": "momostream.nodes",
-    "MOMoGPForecaster": "momostream.forecasting",
-    "MOMoGPRegressor": "momostream.online",
-    "backtest": "momostream.backtesting",
-    "load": "momostream.persistence",
+    "PRESETS": "momostream.estimators.presets",
+    "STREAM_PRESETS": "momostream.estimators.presets",
+    "Circuit": "momostream.batch.nodes",
+    "MOMoGPForecaster": "momostream.estimators.forecaster",
+    "MOMoGPRegressor": "momostream.estimators.regressor",
+    "backtest": "momostream.estimators.backtest",
+    "load": "momostream.storage.models",
 }
 # Not in __all__: a star import must not load scikit-learn.
 _MODULES = ("metrics", "sklearn")

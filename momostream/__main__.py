@@ -10,7 +10,7 @@ __all__ = ["main"]
 def main() -> None:
     """Run the command line; says what to install where its packages are missing."""
     try:
-        from momostream import cli
+        from momostream.cli import main as cli
     except ModuleNotFoundError as error:
         if error.name not in {"typer", "rich"}:
             raise

@@ -15,7 +15,7 @@ settings.register_profile("ci", deadline=None, derandomize=True)
 settings.load_profile("ci")
 
 # They start programs and wait for them: as much as all others together take.
-LONG = [["test_documents.py"], ["test_spark.py", "test_fleet_kills.py", "test_broker_runs.py"]]
+LONG = [["test_scripts.py"], ["test_spark.py", "test_kills.py", "test_broker_runs.py"]]
 
 
 def pytest_collection_modifyitems(items):

@@ -8,7 +8,7 @@ from typing import Any
 import joblib
 import numpy as np
 
-from momostream.sklearn import MOMoGPRegressor
+from momostream.estimators.table import MOMoGPRegressor
 
 __all__ = ["ALLOCATOR", "measure_dask"]
 

@@ -23,14 +23,13 @@ from pathlib import Path
 from typing import Any
 
 # Not used here, but by the runs: what is imported before the fork need not be imported behind it.
-import momostream.brokers
-import momostream.live
-import momostream.running  # noqa: F401
+import momostream.feeds.brokers
+import momostream.runs.run  # noqa: F401
 from benchmarks.tools.brokers import MockKafka, Mosquitto, publish_kafka, publish_mqtt
-from momostream import cli
-from momostream.blocks import Parts, digest
-from momostream.datasets import WindTurbine
-from momostream.store import Store, StoreError
+from momostream.cli import main as cli
+from momostream.datasets.wind import WindTurbine
+from momostream.storage.blocks import Parts, digest
+from momostream.storage.store import Store, StoreError
 
 __all__ = ["kill_files", "kill_kafka", "kill_mqtt", "leftovers"]
 

@@ -26,9 +26,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 import pandas as pd
 
 from benchmarks.harness import one_thread
-from momostream.blocks import Parts
-from momostream.datasets import WindFarm, WindTurbine
-from momostream.plans import Plan
+from momostream.datasets.wind import WindFarm, WindTurbine
+from momostream.runs.plan import Plan
+from momostream.storage.blocks import Parts
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -256,7 +256,7 @@ def start_session(master: str, brief: bool = False) -> SparkSession:
     import pyspark
     from pyspark.sql import SparkSession
 
-    from momostream.spark import SETTINGS
+    from momostream.engines.spark import SETTINGS
 
     # A local cluster starts its executors from there.
     os.environ["SPARK_HOME"] = str(Path(pyspark.__file__).parent)
@@ -282,7 +282,7 @@ def start_session(master: str, brief: bool = False) -> SparkSession:
 
 def stream_farm(spark: SparkSession, folder: Path) -> dict[str, Any]:
     """Go through the files of a folder, one per batch, from where its checkpoint stands; what has come out in all."""
-    from momostream.spark import METRICS, forecast_stream
+    from momostream.engines.spark import METRICS, forecast_stream
 
     rows = spark.readStream.schema(SCHEMA).option("maxFilesPerTrigger", 1).parquet(str(folder / "rows"))
     made = forecast_stream(rows, PLAN).writeStream.format("parquet").trigger(availableNow=True)
@@ -307,7 +307,7 @@ def stream_farm(spark: SparkSession, folder: Path) -> dict[str, Any]:
 
 def _outcome(spark: SparkSession, folder: Path) -> dict[str, Any]:
     """What a stream has written, and the state that it is in."""
-    from momostream.spark import dead_letters, forecasts, models
+    from momostream.engines.spark import dead_letters, forecasts, models
 
     # By Spark, which reads what was committed: files of batches that never ended lie there as well.
     made = spark.read.parquet(str(folder / "made"))

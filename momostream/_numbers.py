@@ -1,0 +1,66 @@
+"""What counts as a number."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable
+from decimal import Decimal
+from numbers import Real
+from typing import Any
+
+import numpy as np
+
+__all__ = ["LARGEST", "USUAL", "as_number"]
+
+#: Squares of products of such numbers stay finite. No sensor reads more; a broken one may.
+LARGEST = 1e50
+
+# Numbers beyond doubt. Others are looked at one by one.
+USUAL = frozenset({float, int, bool, np.float64, np.float32, np.int64, np.int32, np.bool_})
+
+
+def as_number(key: Hashable, value: Any) -> float:
+    """Return a value as a float, NaN if it is missing.
+
+    Parameters
+    ----------
+    key : hashable
+        Names the value in errors.
+    value : number or None
+        Of Python, numpy or the standard library. None, NaN and pandas' NA are missing values.
+
+    Raises
+    ------
+    TypeError
+        For texts, dates, containers, complex numbers: they have to be encoded first.
+    ValueError
+        For infinity and numbers beyond `LARGEST`.
+
+    Examples
+    --------
+    >>> as_number("wind", 7), as_number("wind", None)
+    (7.0, nan)
+    >>> as_number("city", "Oslo")
+    Traceback (most recent call last):
+    TypeError: the value of 'city' is a str, not a number: encode it first, for example with river's OneHotEncoder
+    """
+    if type(value) not in USUAL:
+        # By name: numbers must not need pandas.
+        if value is None or type(value).__name__ == "NAType":
+            return math.nan
+        # numpy counts durations as integers.
+        if not isinstance(value, Real | Decimal) or isinstance(value, np.timedelta64):
+            raise TypeError(
+                f"the value of {key!r} is a {type(value).__name__}, not a number: encode it first, "
+                "for example with river's OneHotEncoder"
+            )
+    try:
+        number = float(value)
+    except OverflowError:
+        number = math.inf
+    if abs(number) > LARGEST:
+        words = "infinite" if math.isinf(number) else f"{number:g}"
+        raise ValueError(
+            f"the value of {key!r} is {words}: use finite numbers up to {LARGEST:g} in size, or None where missing"
+        )
+    return number

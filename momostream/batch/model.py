@@ -1,0 +1,406 @@
+"""The model: a root sum over experts, fitted in batch and continued row by row. Arrays in column order only."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from momostream.batch.experts import (
+    CircuitExpert,
+    ExpertSpec,
+    FactorBudget,
+    LinearMember,
+    TuningRules,
+    log_densities,
+)
+from momostream.batch.linear import LinearExpert
+from momostream.batch.nodes import Circuit
+from momostream.batch.passes import Components, log_evidence, mix_between_rows
+from momostream.batch.structure import Plan
+from momostream.batch.weights import LEAST_WEIGHT, Copula, posterior_log_weights, stacking_weights
+from momostream.distributions.joint import CopulaDistribution, Distribution, MixtureDistribution
+from momostream.distributions.mixtures import Law, Mixture
+from momostream.gp.tuning import TuningJob
+
+__all__ = ["Model", "Settings"]
+
+Array = NDArray[np.float64]
+Rows = NDArray[np.intp]
+T = TypeVar("T")
+
+# With max_points=None, a data set of at most this many rows is one region: exact, and still a matter of seconds.
+EXACT_ROWS = 8192
+# Larger ones are cut into regions of at most this many rows.
+LOCAL_ROWS = 1024
+
+# Parts of the rows between which correlations of residuals are cross-checked.
+COPULA_FOLDS = 5
+
+# Rows that the stacking weights of `fit` count for at most when `learn` goes on from them.
+WEIGHT_MEMORY = 1000
+
+CHOICES = {
+    "coupling": ("shared", "independent"),
+    "hyperparameters": ("own", "tied"),
+    "outputs": ("joint", "separate"),
+    "split_by": ("relevance", "variance"),
+    "group_by": ("random", "independence"),
+    "weights": ("stacking", "posterior", "uniform"),
+    "stacking": ("loo", "blocks"),
+    "start": ("prior", "random"),
+}
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Parameters of the model; the facades document them."""
+
+    experts: tuple[str, ...] = ("matern32", "warped matern12", "linear")
+    max_points: int | None = None
+    n_components: int = 2
+    n_cells: int = 2
+    n_groups: int = 1
+    mixture_depth: int | None = 1
+    split_by: str = "relevance"
+    group_by: str = "random"
+    outputs: str = "joint"
+    coupling: str = "shared"
+    hyperparameters: str = "own"
+    weights: str = "stacking"
+    stacking: str = "loo"
+    n_blocks: int = 15
+    discount: float = 1.0
+    tuning_points: int = 1000
+    max_iterations: int = 40
+    start: str = "prior"
+    restarts: int = 0
+    memory_budget: int | None = 2_000_000_000
+    structure: Circuit | None = None
+    n_jobs: int | None = None
+    verbose: int = 0
+    seed: int | None = None
+    specs: tuple[ExpertSpec, ...] = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        """Check every parameter, so that a mistake is named before any work is done."""
+        for name, accepted in CHOICES.items():
+            if getattr(self, name) not in accepted:
+                raise ValueError(
+                    f"{name}={getattr(self, name)!r} is not accepted: use one of {', '.join(map(repr, accepted))}"
+                )
+        least = {"n_components": 1, "n_cells": 1, "n_groups": 1, "n_blocks": 2, "tuning_points": 2, "max_iterations": 0}
+        least |= {"restarts": 0, "max_points": 2, "mixture_depth": 0, "memory_budget": 0}
+        for name, bound in least.items():
+            value = getattr(self, name)
+            if value is None and name in ("max_points", "mixture_depth", "memory_budget"):
+                continue
+            if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < bound:
+                raise ValueError(f"{name}={value!r} is not accepted: use a whole number of at least {bound}")
+        real = isinstance(self.discount, float | int | np.floating | np.integer) and not isinstance(self.discount, bool)
+        if not (real and 0.0 < self.discount <= 1.0):
+            raise ValueError(f"discount={self.discount!r} is not accepted: use a number above 0 and at most 1")
+        if self.structure is not None and not isinstance(self.structure, Circuit):
+            raise TypeError(f"structure must be a momostream.Circuit, not {type(self.structure).__name__}")
+        if self.verbose not in (0, 1, 2):
+            raise ValueError(f"verbose={self.verbose!r} is not accepted: use 0, 1 or 2")
+        named = isinstance(self.experts, tuple) and all(isinstance(name, str) for name in self.experts)
+        if not named or not self.experts:
+            raise ValueError(
+                f"experts={self.experts!r} is not accepted: use a tuple of names such as ('matern32', 'linear')"
+            )
+        if len(set(self.experts)) < len(self.experts):
+            raise ValueError(f"experts={self.experts!r} names an expert twice")
+        try:
+            specs = tuple(ExpertSpec.parse(name) for name in self.experts)
+        except ValueError as error:
+            raise ValueError(f"experts={self.experts!r} is not accepted: {error}") from error
+        object.__setattr__(self, "specs", specs)
+        comparable = all(spec.covariance is not None and not spec.residual for spec in self.specs)
+        if self.weights == "posterior" and not comparable:
+            raise ValueError(
+                "weights='posterior' needs the evidence of the targets: use kernels only, no 'linear' or 'residual'"
+            )
+        if self.weights == "posterior" and self.discount < 1.0:
+            raise ValueError("weights='posterior' needs discount=1: a discounted likelihood is no evidence")
+
+    def plan(self, n_rows: int) -> Plan:
+        """What Algorithm 1 is told for this many rows."""
+        max_points = self.max_points
+        if max_points is None:
+            max_points = EXACT_ROWS if n_rows <= EXACT_ROWS else LOCAL_ROWS
+        return Plan(
+            max_points,
+            self.n_components,
+            self.n_cells,
+            self.n_groups,
+            self.mixture_depth,
+            self.group_by,
+            single_outputs=self.coupling == "independent",
+        )
+
+    def rules(self) -> TuningRules:
+        """How hyper-parameters are found."""
+        return TuningRules(
+            self.tuning_points,
+            self.max_iterations,
+            self.restarts,
+            random_start=self.start == "random",
+            tied=self.hyperparameters == "tied",
+        )
+
+
+class Model:
+    """A root sum over experts.
+
+    Attributes
+    ----------
+    members
+        The experts, in the order of ``settings.experts``.
+    log_weights
+        Of the root sum: shape ``(n_experts, n_outputs)`` when stacked, else ``(n_experts,)``.
+    copula
+        Joins the stacked marginals; None where the law is the exact mixture.
+    input_means
+        Running means of the covariates, by which missing ones are replaced, shape ``(n_inputs,)``.
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.uniform(-3, 3, size=(80, 1))
+    >>> Y = np.column_stack([np.sin(X[:, 0]), np.cos(X[:, 0])])
+    >>> model = Model(Settings(seed=0)).fit(X, Y)
+    >>> print(model.predict(np.array([[0.0]])).mean.round(2) + 0.0)
+    [[0. 1.]]
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.members: list[CircuitExpert | LinearMember] = []
+        self.log_weights = np.empty(0)
+        self.copula: Copula | None = None
+        self.input_means = np.empty(0)
+        self.n_rows = 0
+        self.n_outputs = 0
+
+    # ------------------------------------------------------------------ fitting
+
+    def fit(self, X: Array, Y: Array) -> Model:
+        """Learn structure, hyper-parameters and weights from rows; what was learnt before is forgotten.
+
+        Parameters
+        ----------
+        X
+            Shape ``(n_rows, n_inputs)``; NaN is a missing input.
+        Y
+            Shape ``(n_rows, n_outputs)``; NaN is a missing target.
+        """
+        settings = self.settings
+        if settings.structure is not None:
+            settings.structure.check(X.shape[1], Y.shape[1])
+        blocks = _row_blocks(len(X), settings.n_blocks) if settings.stacking == "blocks" else None
+        kept = np.flatnonzero(~np.isnan(Y).all(axis=1))
+        if not len(kept):
+            raise ValueError("no row has a target: every value of Y is missing")
+        self._refuse_gaps(Y[kept])
+        X, Y, blocks = X[kept], Y[kept], None if blocks is None else blocks[kept]
+        self.input_means, self._input_counts = np.zeros(X.shape[1]), np.zeros(X.shape[1])
+        self._follow_inputs(X)
+        X = self._complete(X)
+        self.n_rows, self.n_outputs = Y.shape
+        self._rng = np.random.default_rng(np.random.SeedSequence(settings.seed).spawn(1)[0])
+        self.members = self._build_members(X, Y, blocks)
+        self._weigh(X, Y, blocks)
+        return self
+
+    def _refuse_gaps(self, Y: Array) -> None:
+        """The evidence of coupled outputs has no closed form where some of them are missing."""
+        settings = self.settings
+        if settings.weights == "posterior" and settings.coupling == "shared" and np.isnan(Y).any():
+            row = int(np.flatnonzero(np.isnan(Y).any(axis=1))[0])
+            raise ValueError(
+                "weights='posterior' with coupling='shared' needs complete targets, but one is missing in row "
+                f"{row} of those that have any: use coupling='independent' or weights='stacking'"
+            )
+
+    def _build_members(self, X: Array, Y: Array, blocks: Rows | None) -> list[CircuitExpert | LinearMember]:
+        """Fit all experts; the tuning of all their regions is one pool of jobs."""
+        settings, rules, plan = self.settings, self.settings.rules(), self.settings.plan(len(X))
+        budget = FactorBudget(settings.memory_budget)
+        linear = LinearExpert.fit(X, Y, blocks)
+        members: list[CircuitExpert | LinearMember] = []
+        circuits: list[CircuitExpert] = []
+        for name, spec in zip(settings.experts, settings.specs, strict=True):
+            if spec.covariance is None:
+                members.append(LinearMember(name, linear))
+                continue
+            gaussian = settings.coupling == "independent"
+            expert = CircuitExpert(name, spec, plan, settings.split_by, gaussian, settings.discount, budget)
+            expert.base = linear if spec.residual else None
+            members.append(expert)
+            circuits.append(expert)
+        seeds = np.random.SeedSequence(settings.seed).spawn(len(circuits) + 1)[1:]
+        stages = [seed.spawn(3) for seed in seeds]
+        targets = [expert.targets(X, Y, blocks) for expert in circuits]
+        jobs = [
+            expert.root_jobs(X, wanted, rules, stage[0], settings.structure)
+            for expert, wanted, stage in zip(circuits, targets, stages, strict=True)
+        ]
+        thetas = self._run(jobs, "tuning on a sample")
+        for expert, wanted, stage, found in zip(circuits, targets, stages, thetas, strict=True):
+            separate = settings.outputs == "separate"
+            expert.grow(X, wanted, found, stage[1], settings.structure, separate)
+        jobs = [expert.leaf_jobs(rules, stage[2]) for expert, stage in zip(circuits, stages, strict=True)]
+        for expert, found in zip(circuits, self._run(jobs, "tuning regions"), strict=True):
+            if found:
+                expert.accept(found)
+        return members
+
+    def _run(self, jobs: list[list[TuningJob]], title: str) -> list[list[Array]]:
+        """Run lists of jobs as one pool and return the results in the same lists."""
+        flat = [job for each in jobs for job in each]
+        results = iter(_run_jobs(flat, self.settings.n_jobs, self.settings.verbose, title))
+        return [[next(results) for _ in each] for each in jobs]
+
+    def _weigh(self, X: Array, Y: Array, blocks: Rows | None) -> None:
+        """Set the weights of all sums, the root included."""
+        settings, n_members = self.settings, len(self.members)
+        self.copula = None
+        self.log_weights = np.full(n_members, -np.log(n_members))
+        if settings.weights == "posterior":
+            circuits = [member for member in self.members if isinstance(member, CircuitExpert)]
+            evidence = [log_evidence(member.circuit, member.evidence, set_weights=True) for member in circuits]
+            self.log_weights = posterior_log_weights(np.array(evidence))
+        elif settings.weights == "stacking":
+            progress = _progress(self.members, settings.verbose, "held-out densities")
+            answers = [member.weigh_by_stacking(X, Y, blocks) for member in progress]
+            densities = np.stack([log_densities(answer, Y) for answer in answers])
+            self.log_weights = np.log(stacking_weights(densities))
+            stacked = Components.mix(self.log_weights, answers)
+            answered = ~np.isnan(densities).any(axis=0)
+            stacked.means[np.isnan(stacked.means)] = 0.0
+            pit = stacked.marginals().cdf(np.where(answered, Y, 0.0))
+            folds = _row_blocks(len(X), COPULA_FOLDS) if blocks is None else blocks
+            self.copula = Copula.fit(np.where(answered, pit, np.nan), stacked.correlation, folds)
+
+    def _follow_inputs(self, X: Array) -> None:
+        """Take the rows into the running mean of each covariate."""
+        present = ~np.isnan(X)
+        total = self.input_means * self._input_counts + np.where(present, X, 0.0).sum(axis=0)
+        self._input_counts = self._input_counts + present.sum(axis=0)
+        self.input_means = total / np.maximum(self._input_counts, 1.0)
+
+    def _complete(self, X: Array) -> Array:
+        """Replace missing inputs by the running mean of their column."""
+        missing = np.isnan(X)
+        return np.where(missing, self.input_means, X) if missing.any() else X
+
+    # ------------------------------------------------------------------ predicting
+
+    def predict(self, X: Array, targets: Iterable[Hashable] | None = None) -> Distribution:
+        """The predictive law of new rows ``X``, shape ``(n_rows, n_inputs)``; NaN is a missing input."""
+        X, names = self._complete(X), None if targets is None else tuple(targets)
+        if self.copula is None:
+            return MixtureDistribution(self._law(X), names)
+        stacked = Components.mix(self.log_weights, [member.components(X) for member in self.members])
+        return CopulaDistribution(
+            stacked.marginals(), self.copula.correlation(stacked.correlation), self.copula.dof, names
+        )
+
+    def _law(self, X: Array) -> Law:
+        laws = [member.law(X) for member in self.members]
+        return laws[0] if len(laws) == 1 else Mixture(self.log_weights, laws)
+
+    def covariance_between_rows(self, X: Array) -> tuple[Array, Array]:
+        """Mean ``(n, P)`` and covariance between rows, noise included, ``(n, n, P)``."""
+        X = self._complete(X)
+        return mix_between_rows(self.log_weights, [member.between_rows(X) for member in self.members])
+
+    # ------------------------------------------------------------------ learning on
+
+    def learn(self, X: Array, Y: Array) -> None:
+        """Go on from more rows: factors grow by appended rows, regions above M rows are split.
+
+        Hyper-parameters stay. Stacking weights move towards the experts that predicted the new rows better;
+        posterior weights are those of all rows.
+        """
+        kept = np.flatnonzero(~np.isnan(Y).all(axis=1))
+        X, Y = X[kept], Y[kept]
+        if not len(X):
+            return
+        self._refuse_gaps(Y)
+        self._follow_inputs(X)
+        X = self._complete(X)
+        if self.settings.weights == "stacking":
+            self._reweigh(X, Y)
+        # Residual circuits first: their targets are what the linear expert leaves before it learns.
+        for member in sorted(self.members, key=lambda member: isinstance(member, LinearMember)):
+            member.learn(X, Y, self._rng)
+        self._learn_base(X, Y)
+        self.n_rows += len(X)
+        if self.settings.weights == "posterior":
+            self._weigh(X, Y, None)
+
+    def _learn_base(self, X: Array, Y: Array) -> None:
+        """Let a linear expert learn that is only the base of residual circuits."""
+        if any(isinstance(member, LinearMember) for member in self.members):
+            return
+        for member in self.members:
+            if isinstance(member, CircuitExpert) and member.base is not None:
+                member.base.learn(X, Y)
+                return
+
+    def _reweigh(self, X: Array, Y: Array) -> None:
+        densities = np.stack([log_densities(member.components(X), Y) for member in self.members])
+        joint = self.log_weights[:, None, :] + densities
+        share = np.exp(joint - np.nanmax(joint, axis=0, initial=-np.inf, where=~np.isnan(joint)))
+        share /= share.sum(axis=0)
+        seen = ~np.isnan(share[0])
+        before = min(self.n_rows, WEIGHT_MEMORY)
+        total = before * np.exp(self.log_weights) + np.nansum(share, axis=1)
+        weights = np.maximum(total / (before + seen.sum(axis=0)), LEAST_WEIGHT)
+        self.log_weights = np.log(weights / weights.sum(axis=0))
+
+    # ------------------------------------------------------------------ looking
+
+    def describe(self, inputs: Sequence[str] | None = None, outputs: Sequence[str] | None = None) -> str:
+        """The circuits as text, below the root's weights."""
+        lines = ["sum"]
+        weights = np.exp(self.log_weights).reshape(len(self.members), -1).mean(axis=1)
+        for k, (member, weight) in enumerate(zip(self.members, weights, strict=True)):
+            last = k == len(self.members) - 1
+            below = [member.name]
+            if isinstance(member, CircuitExpert):
+                rows = [region.n_rows for region in member.regions]
+                text = member.described().describe(inputs, outputs, rows).split("\n")
+                below = [f"{member.name}: {text[0]}", *text[1:]]
+            lines.append(("└─ " if last else "├─ ") + f"{weight:.3f}: {below[0]}")
+            lines += [("   " if last else "│  ") + line for line in below[1:]]
+        return "\n".join(lines)
+
+
+def _row_blocks(n_rows: int, n_blocks: int) -> Rows:
+    """Number of the block of each row: equal stretches in row order."""
+    return np.arange(n_rows) * n_blocks // max(n_rows, 1)
+
+
+def _run_jobs(jobs: list[TuningJob], n_jobs: int | None, verbose: int, title: str) -> list[Array]:
+    """Tuned hyper-parameters of each job, in order, whoever runs them."""
+    # Imported here: a model that only predicts does not need it.
+    from joblib import Parallel, delayed
+
+    tasks = (delayed(TuningJob.run)(job) for job in _progress(jobs, verbose, title))
+    return list(Parallel(n_jobs=n_jobs)(tasks))
+
+
+def _progress(items: list[T], verbose: int, title: str) -> Iterable[T]:
+    """A progress bar on a terminal when asked (1), or anywhere (2)."""
+    if not verbose or not items:
+        return items
+    from tqdm import tqdm
+
+    bar: Iterable[T] = tqdm(items, desc=title, disable=None if verbose == 1 else False, leave=False)
+    return bar

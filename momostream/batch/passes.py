@@ -1,0 +1,239 @@
+"""Upward passes over a circuit: components of the marginals, laws, evidence and covariance between rows.
+
+Every pass goes down the gates with the rows it was given, asks the regions, and joins their answers on the way up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import logsumexp
+
+from momostream.batch.nodes import GATE, OUTPUTS, REGION, SUM, Circuit
+from momostream.batch.region import Posterior
+from momostream.batch.weights import posterior_log_weights
+from momostream.distributions.marginals import Marginals
+from momostream.distributions.mixtures import Law, Mixture, Product, Routed, StudentT
+
+__all__ = ["Components", "assign_rows", "components", "covariance_between_rows", "law", "log_evidence"]
+
+Array = NDArray[np.float64]
+Rows = NDArray[np.intp]
+
+
+@dataclass
+class Components:
+    """Per row and output a mixture of Student-t's, and per row the correlation of the outputs.
+
+    Attributes
+    ----------
+    weights, means, scales, dofs
+        Shape ``(n_rows, n_components, n_outputs)``; a row that has fewer components is padded with weight 0.
+    correlation
+        Shape ``(n_rows, n_outputs, n_outputs)``.
+    """
+
+    weights: Array
+    means: Array
+    scales: Array
+    dofs: Array
+    correlation: Array
+
+    @classmethod
+    def single(cls, mean: Array, scale: Array, dof: float, correlation: Array) -> Components:
+        """One component: ``mean`` and ``scale`` of shape ``(n_rows, n_outputs)``, one correlation for all rows."""
+        n, P = mean.shape
+        weights = np.ones((n, 1, P))
+        dofs = np.full((n, 1, P), dof)
+        return cls(weights, mean[:, None], scale[:, None], dofs, np.broadcast_to(correlation, (n, P, P)))
+
+    @classmethod
+    def padding(cls, n_rows: int, n_components: int, n_outputs: int) -> Components:
+        """Components of weight 0, to be written over; the outputs are uncorrelated."""
+        shape = (n_rows, n_components, n_outputs)
+        correlation = np.zeros((n_rows, n_outputs, n_outputs))
+        correlation[:, range(n_outputs), range(n_outputs)] = 1.0
+        return cls(np.zeros(shape), np.zeros(shape), np.ones(shape), np.full(shape, np.inf), correlation)
+
+    @classmethod
+    def mix(cls, log_weights: Array, children: list[Components]) -> Components:
+        """Mix children over the same rows and outputs; ``log_weights`` is (n_children,) or (n_children, n_outputs)."""
+        weights = np.exp(log_weights)
+        scalar = weights if weights.ndim == 1 else weights.mean(axis=1)
+        return cls(
+            np.concatenate([w * child.weights for w, child in zip(weights, children, strict=True)], axis=1),
+            np.concatenate([child.means for child in children], axis=1),
+            np.concatenate([child.scales for child in children], axis=1),
+            np.concatenate([child.dofs for child in children], axis=1),
+            np.asarray(sum(w * child.correlation for w, child in zip(scalar, children, strict=True))),
+        )
+
+    def write(self, rows: Rows, outputs: Rows, part: Components) -> None:
+        """Put the components of some rows and outputs in their place."""
+        filled = part.weights.shape[1]
+        place = np.ix_(rows, np.arange(filled), outputs)
+        self.weights[place], self.means[place] = part.weights, part.means
+        self.scales[place], self.dofs[place] = part.scales, part.dofs
+        self.correlation[np.ix_(rows, outputs, outputs)] = part.correlation
+
+    def marginals(self) -> Marginals:
+        """The marginal law of each value."""
+        return Marginals(self.weights, self.means, self.scales, self.dofs)
+
+
+# Answers for some rows from a region: its number and the rows (positions in X).
+Leaf = Callable[[int, Rows], Components]
+# Weights of a sum given its number, its children's answers and the rows.
+Weigh = Callable[[int, list[Components], Rows], Array]
+
+
+def components(circuit: Circuit, X: Array, leaf: Leaf, weigh: Weigh | None = None) -> Components:
+    """Components of all rows ``X``, shape ``(n_rows, n_inputs)``.
+
+    ``weigh`` may set the weights of each sum on the way up; by default they are taken as they are.
+    """
+
+    def up(number: int, rows: Rows) -> Components:
+        node = circuit[number]
+        if node.kind == REGION:
+            return leaf(node.region, rows)
+        if node.kind == SUM:
+            children = [up(child, rows) for child in node.children]
+            log_weights = node.log_weights if weigh is None else weigh(number, children, rows)
+            assert log_weights is not None
+            return Components.mix(log_weights, children)
+        parts: list[tuple[Rows, Rows, Components]] = []
+        if node.kind == GATE:
+            owner = circuit.route(number, X[rows])
+            everything = np.arange(len(node.outputs))
+            for k, child in enumerate(node.children):
+                inside = np.flatnonzero(owner == k)
+                if len(inside):
+                    parts.append((inside, everything, up(child, rows[inside])))
+        else:
+            for child in node.children:
+                own = np.searchsorted(node.outputs, circuit[child].outputs)
+                parts.append((np.arange(len(rows)), own, up(child, rows)))
+        most = max((part.weights.shape[1] for _, _, part in parts), default=1)
+        whole = Components.padding(len(rows), most, len(node.outputs))
+        for inside, own, part in parts:
+            whole.write(inside, own, part)
+        return whole
+
+    return up(circuit.root, np.arange(len(X)))
+
+
+def law(circuit: Circuit, X: Array, leaf: Callable[[int, Rows], Posterior]) -> Law:
+    """The exact predictive mixture of rows ``X`` under the weights of the sums."""
+
+    def up(number: int, rows: Rows) -> Law:
+        node = circuit[number]
+        if node.kind == REGION:
+            return student(leaf(node.region, rows))
+        if node.kind == GATE:
+            owner = circuit.route(number, X[rows])
+            return Routed(owner, [up(child, rows[owner == k]) for k, child in enumerate(node.children)])
+        children = [up(child, rows) for child in node.children]
+        if node.kind == OUTPUTS:
+            own = [np.searchsorted(node.outputs, circuit[child].outputs) for child in node.children]
+            return Product(children, own)
+        assert node.log_weights is not None
+        return Mixture(node.log_weights, children)
+
+    return up(circuit.root, np.arange(len(X)))
+
+
+def student(posterior: Posterior) -> StudentT:
+    """The law of a region's or linear expert's answer."""
+    dof = np.full(len(posterior.mean), posterior.dof)
+    if posterior.extra is None:
+        return StudentT(posterior.mean, posterior.S, dof, posterior.spread)
+    size = np.sqrt(posterior.spread[:, None] + posterior.extra)
+    return StudentT(posterior.mean, size[:, :, None] * size[:, None, :] * posterior.S, dof)
+
+
+def log_evidence(circuit: Circuit, evidence: Callable[[int], float], set_weights: bool = False) -> float:
+    """Log evidence of the circuit; with ``set_weights`` every sum gets its exact posterior weights.
+
+    ``evidence`` tells that of a region by its number. A sum's posterior weights are its children's evidence under a
+    uniform prior, renormalised.
+    """
+
+    def up(number: int) -> float:
+        node = circuit[number]
+        if node.kind == REGION:
+            return evidence(node.region)
+        below = np.array([up(child) for child in node.children])
+        if node.kind != SUM:
+            return float(below.sum())
+        if set_weights:
+            node.log_weights = posterior_log_weights(below)
+        return float(logsumexp(below) - np.log(len(below)))
+
+    return up(circuit.root)
+
+
+def assign_rows(circuit: Circuit, X: Array) -> dict[int, Rows]:
+    """Rows of ``X`` that each region node (by node number) owns."""
+    owned: dict[int, Rows] = {}
+
+    def down(number: int, rows: Rows) -> None:
+        node = circuit[number]
+        if node.kind == REGION:
+            owned[number] = rows
+        elif node.kind == GATE:
+            owner = circuit.route(number, X[rows])
+            for k, child in enumerate(node.children):
+                down(child, rows[owner == k])
+        else:
+            for child in node.children:
+                down(child, rows)
+
+    down(circuit.root, np.arange(len(X)))
+    return owned
+
+
+def covariance_between_rows(
+    circuit: Circuit, X: Array, leaf: Callable[[int, Rows], tuple[Array, Array]]
+) -> tuple[Array, Array]:
+    """Mean ``(n, n_outputs)`` and covariance between rows ``(n, n, n_outputs)`` of the circuit's function values.
+
+    ``leaf`` answers with the mean ``(m, p)`` and covariance ``(m, m, p)`` of a region. Rows on different sides of a
+    gate are independent given the circuit; a sum is one draw for all rows.
+    """
+
+    def up(number: int, rows: Rows) -> tuple[Array, Array]:
+        node = circuit[number]
+        if node.kind == REGION:
+            return leaf(node.region, rows)
+        mean = np.zeros((len(rows), len(node.outputs)))
+        covariance = np.zeros((len(rows), len(rows), len(node.outputs)))
+        if node.kind == GATE:
+            owner = circuit.route(number, X[rows])
+            for k, child in enumerate(node.children):
+                inside = np.flatnonzero(owner == k)
+                if len(inside):
+                    mean[inside], covariance[np.ix_(inside, inside)] = up(child, rows[inside])
+            return mean, covariance
+        if node.kind == OUTPUTS:
+            for child in node.children:
+                own = np.searchsorted(node.outputs, circuit[child].outputs)
+                mean[:, own], covariance[:, :, own] = up(child, rows)
+            return mean, covariance
+        assert node.log_weights is not None
+        return mix_between_rows(node.log_weights, [up(child, rows) for child in node.children])
+
+    return up(circuit.root, np.arange(len(X)))
+
+
+def mix_between_rows(log_weights: Array, children: list[tuple[Array, Array]]) -> tuple[Array, Array]:
+    """First and second moments of a mixture (the paper's equations for a sum), over rows for each output."""
+    weights = np.exp(log_weights)
+    if weights.ndim == 1:
+        weights = np.repeat(weights[:, None], children[0][0].shape[1], axis=1)
+    mean = sum(w * m for w, (m, _) in zip(weights, children, strict=True))
+    second = sum(w * (C + (m - mean)[:, None] * (m - mean)[None]) for w, (m, C) in zip(weights, children, strict=True))
+    return np.asarray(mean), np.asarray(second)

@@ -1,0 +1,3 @@
+"""What a prediction is: marginals, mixtures, joint distributions, predictions and forecasts."""
+
+from __future__ import annotations

@@ -1,0 +1,245 @@
+"""`Prediction`: the law of one row of a feed, by the names of its outputs."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from momostream._numbers import as_number
+from momostream.distributions.joint import Distribution
+from momostream.distributions.stacked import StackedLaw
+from momostream.distributions.student import FloatArray
+
+__all__ = ["Prediction", "intervals"]
+
+# Outputs shown by repr.
+_SHOWN = 12
+
+
+class Prediction:
+    """Joint predictive law of the outputs of one row.
+
+    What is observed comes as a mapping from outputs to numbers: an output that is left out, None or NaN is not
+    observed.
+
+    Parameters
+    ----------
+    targets : sequence
+        Names of the outputs.
+    mean : array of shape (n_targets,)
+        Their means.
+    law : Distribution of one row, or callable that returns it
+        A callable is called when more than the mean is asked for, and once. That may be long after the prediction
+        was made: it must not read what learning changes.
+
+    Examples
+    --------
+    >>> from momostream.distributions.joint import MixtureDistribution
+    >>> from momostream.distributions.mixtures import StudentT
+    >>> mean = np.array([8.0, 500.0])
+    >>> law = StudentT(mean[np.newaxis], np.array([[1.0, 90.0], [90.0, 1e4]]), np.inf)
+    >>> p = Prediction(("wind", "power"), mean, MixtureDistribution(law))
+    >>> p
+    Prediction: 2 outputs, mean ± std
+       wind  8 ± 1
+      power  500 ± 100
+    >>> p.mean["power"]
+    500.0
+    >>> {name: (round(low, 1), round(high, 1)) for name, (low, high) in p.interval(0.9).items()}
+    {'wind': (6.4, 9.6), 'power': (335.5, 664.5)}
+    >>> p.condition({"wind": 10.0})
+    Prediction: 1 output, mean ± std
+      power  680 ± 43.6
+    >>> round(p.log_pdf({"wind": 10.0, "power": 700.0}), 2), round(p.log_pdf({"wind": 10.0}), 2)
+    (-7.72, -2.92)
+    >>> {name: round(score, 2) for name, score in p.crps({"wind": 10.0, "power": None}).items()}
+    {'wind': 1.45}
+    """
+
+    def __init__(
+        self, targets: Sequence[Hashable], mean: FloatArray, law: Distribution | Callable[[], Distribution]
+    ) -> None:
+        self.targets: tuple[Hashable, ...] = tuple(targets)
+        if len(mean) != len(self.targets):
+            raise ValueError(f"got {len(mean)} means for {len(self.targets)} outputs")
+        self._mean = mean
+        self._law = law
+
+    @property
+    def distribution(self) -> Distribution:
+        """The law as arrays: a distribution of one row."""
+        law = self._law
+        if isinstance(law, Distribution):
+            return law
+        law = law()
+        if (law.n_rows, law.n_targets) != (1, len(self.targets)):
+            raise ValueError(
+                f"expected a law of one row and {len(self.targets)} outputs, got {law.n_rows} and {law.n_targets}"
+            )
+        self._law = law
+        return law
+
+    @cached_property
+    def mean(self) -> dict[Hashable, float]:
+        """Means."""
+        return self._named(self._mean)
+
+    @cached_property
+    def std(self) -> dict[Hashable, float]:
+        """Standard deviations, noise included."""
+        return self._named(self.distribution.std[0])
+
+    @property
+    def cov(self) -> FloatArray:
+        """Covariance, noise included, of shape (n_targets, n_targets) in the order of `targets`."""
+        return self.distribution.cov[0]
+
+    def interval(self, level: float = 0.9) -> dict[Hashable, tuple[float, float]]:
+        """Central intervals that hold each output with probability `level`."""
+        lower, upper = self.distribution.interval(level)
+        return dict(zip(self.targets, zip(lower[0].tolist(), upper[0].tolist(), strict=True), strict=True))
+
+    def quantile(self, q: float | Sequence[float] | FloatArray) -> dict[Hashable, Any]:
+        """Quantiles of each output: a float, or an array for a sequence of probabilities."""
+        values = self.distribution.quantile(q)
+        if values.ndim == 2:
+            return self._named(values[0])
+        return dict(zip(self.targets, np.ascontiguousarray(values[:, 0].T), strict=True))
+
+    def log_pdf(self, y: Mapping[Any, Any]) -> float:
+        """Joint log density of the observed outputs; 0 if there are none."""
+        return float(self.distribution.log_pdf(self._row(y))[0])
+
+    def log_pdf_each(self, y: Mapping[Any, Any]) -> dict[Hashable, float]:
+        """Log density of each observed output on its own."""
+        return self._each(self.distribution.log_pdf_each, y)
+
+    def cdf(self, y: Mapping[Any, Any]) -> dict[Hashable, float]:
+        """Probability of at most the observed value, for each observed output."""
+        return self._each(self.distribution.cdf, y)
+
+    def crps(self, y: Mapping[Any, Any]) -> dict[Hashable, float]:
+        """Continuous ranked probability score of each observed output, in its units; the smaller the better."""
+        return self._each(self.distribution.crps, y)
+
+    def surprise(self, y: Mapping[Any, Any]) -> float:
+        """Probability that a row is less strange than this one, jointly; near 1 is strange."""
+        return float(self.distribution.surprise(self._row(y))[0])
+
+    def sample(self, n: int = 1, seed: int | np.random.Generator | None = None) -> FloatArray:
+        """Draw `n` joint values: shape (n, n_targets), in the order of `targets`."""
+        return self.distribution.sample(n, seed)[:, 0]
+
+    def condition(self, known: Mapping[Any, Any]) -> Prediction:
+        """Return the law of the other outputs, given the observed ones."""
+        row = self._row(known)
+        rest = tuple(name for name, is_open in zip(self.targets, np.isnan(row[0]), strict=True) if is_open)
+        if rest == self.targets:
+            return self
+        law = self.distribution.condition(row)
+        return Prediction(rest, law.mean[0], law)
+
+    def to_gaussian(self) -> Any:
+        """Return river's `proba.MultivariateGaussian` with this mean and covariance.
+
+        river sorts the outputs, so that their names have to be comparable.
+        """
+        from river.proba import MultivariateGaussian
+
+        cov = self.cov
+        if not np.isfinite(cov).all():
+            raise ValueError("the tails of this law are too heavy for a Gaussian: its covariance is not finite")
+        pairs = {
+            (a, b): float(cov[i, j]) for i, a in enumerate(self.targets) for j, b in enumerate(self.targets) if i <= j
+        }
+        # As river's own regressors do it: one sample, no correction for the mean.
+        return MultivariateGaussian._from_state(  # type: ignore[no-untyped-call]
+            n=1, mean=self.mean, cov=pairs, ddof=0
+        )
+
+    def _row(self, y: Mapping[Any, Any]) -> FloatArray:
+        unknown = [key for key in y if key not in self.mean]
+        if unknown:
+            raise ValueError(
+                f"unknown targets {', '.join(map(repr, unknown))}; the targets are {', '.join(map(repr, self.targets))}"
+            )
+        return np.array([[as_number(name, y.get(name)) for name in self.targets]])
+
+    def _each(self, score: Callable[[FloatArray], FloatArray], y: Mapping[Any, Any]) -> dict[Hashable, float]:
+        row = self._row(y)
+        scores = self._named(score(row)[0])
+        return {name: scores[name] for name, missing in zip(self.targets, np.isnan(row[0]), strict=True) if not missing}
+
+    def _named(self, values: FloatArray) -> dict[Hashable, float]:
+        return dict(zip(self.targets, values.tolist(), strict=True))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # What computes the law may hold a whole model, or not pickle at all.
+        return type(self), (self.targets, self._mean, self.distribution)
+
+    @property
+    def _title(self) -> str:
+        return f"{len(self.targets)} output{'' if len(self.targets) == 1 else 's'}"
+
+    def __repr__(self) -> str:
+        """Means and standard deviations of the first outputs."""
+        names = [str(name) for name in self.targets[:_SHOWN]]
+        width = max(map(len, names), default=0)
+        lines = [
+            f"  {name:>{width}}  {mean:.4g} ± {std:.3g}"
+            for name, mean, std in zip(names, self.mean.values(), self.std.values(), strict=False)
+        ]
+        if len(self.targets) > _SHOWN:
+            lines.append("  ...")
+        return "\n".join([f"Prediction: {self._title}, mean ± std", *lines])
+
+    def _repr_html_(self) -> str:
+        """Table of means, standard deviations and intervals, for notebooks."""
+        interval = self.interval(0.9)
+        rows = [
+            _html_row("td", name, *(f"{value:.4g}" for value in (self.mean[name], self.std[name], *interval[name])))
+            for name in self.targets
+        ]
+        header = _html_row("th", self._title, "mean", "std", "5 %", "95 %")
+        return f"<table><thead>{header}</thead><tbody>{''.join(rows)}</tbody></table>"
+
+
+def intervals(predictions: Sequence[Prediction], level: float = 0.9) -> list[tuple[FloatArray, FloatArray]]:
+    """Lower and upper ends of `Prediction.interval` for many predictions, each an array in the order of its targets.
+
+    Ten times as fast as one after the other, where predictions come straight from a stream.
+
+    Examples
+    --------
+    >>> from momostream import MOMoGPRegressor
+    >>> model = MOMoGPRegressor(seed=0)
+    >>> for t in range(20):
+    ...     model.learn_one({"x": t % 5}, {"y": 2.0 * (t % 5)})
+    >>> laws = [model.predict_one({"x": x}, with_dist=True) for x in range(5)]
+    >>> [(low, high) for ((low,), (high,)) in intervals(laws)] == [law.interval(0.9)["y"] for law in laws]
+    True
+    """
+    found: list[Any] = [None] * len(predictions)
+    together: dict[tuple[int, ...], list[int]] = {}
+    for n, prediction in enumerate(predictions):
+        law = prediction._law
+        if isinstance(law, StackedLaw) and law.wrap is None:
+            together.setdefault(law.law.shape, []).append(n)
+        else:
+            lower, upper = prediction.distribution.interval(level)
+            found[n] = lower[0], upper[0]
+    for members in together.values():
+        laws: list[Any] = [predictions[n]._law for n in members]
+        ends = StackedLaw.quantiles(laws, (0.5 - 0.5 * level, 0.5 + 0.5 * level))
+        for n, lower, upper in zip(members, *ends, strict=True):
+            found[n] = lower, upper
+    return found
+
+
+def _html_row(tag: str, *cells: object) -> str:
+    inner: Iterable[str] = (f"<{tag}>{html.escape(str(cell))}</{tag}>" for cell in cells)
+    return f"<tr>{''.join(inner)}</tr>"

@@ -1,0 +1,80 @@
+"""A prediction as plain arrays: means and interval ends of the steps and targets that a run asks for."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from momostream.distributions.forecast import Forecast
+from momostream.distributions.prediction import Prediction, intervals
+
+__all__ = ["PredictedValues"]
+
+Array = NDArray[np.float64]
+
+
+class PredictedValues(NamedTuple):
+    """A prediction as arrays of shape ``(n_steps, n_targets)``, NaN where a target has not been seen yet."""
+
+    mean: Array
+    lower: Array
+    upper: Array
+    # Of the steps; None where they have none.
+    times: NDArray[Any] | None
+    law: Forecast | Prediction
+
+    @classmethod
+    def of(cls, law: Forecast | Prediction, targets: Sequence[Hashable], level: float) -> PredictedValues:
+        """What a law says about these targets, with central intervals of this level."""
+        return cls.many([law], targets, level)[0]
+
+    @classmethod
+    def many(
+        cls, laws: Sequence[Forecast | Prediction], targets: Sequence[Hashable], level: float
+    ) -> list[PredictedValues]:
+        """`of` for many laws; the ends of the intervals of predictions are found together."""
+        ends = iter(intervals([law for law in laws if isinstance(law, Prediction)], level))
+        return [
+            cls._of_forecast(law, targets, level) if isinstance(law, Forecast) else cls._of(law, targets, *next(ends))
+            for law in laws
+        ]
+
+    @classmethod
+    def _of(cls, law: Prediction, targets: Sequence[Hashable], lower: Array, upper: Array) -> PredictedValues:
+        if tuple(law.targets) == tuple(targets):
+            # The common case.
+            return cls(law._mean[np.newaxis], lower[np.newaxis], upper[np.newaxis], None, law)
+        mean, lower, upper = _ordered(np.stack([law._mean, lower, upper])[:, np.newaxis], law.targets, targets)
+        return cls(mean, lower, upper, None, law)
+
+    @classmethod
+    def _of_forecast(cls, law: Forecast, targets: Sequence[Hashable], level: float) -> PredictedValues:
+        q = 0.5 - 0.5 * level
+        values = np.concatenate([law.arrays.mean[np.newaxis], law.arrays.quantiles([q, 1.0 - q])])
+        mean, lower, upper = _ordered(values, law.series, targets)
+        return cls(mean, lower, upper, law.times, law)
+
+    def judge(self, Y: Array, targets: Sequence[Hashable]) -> tuple[Array, Array]:
+        """Probability below, and log density, of each observed value."""
+        names = self.law.series if isinstance(self.law, Forecast) else self.law.targets
+        law = self.law.arrays if isinstance(self.law, Forecast) else self.law.distribution
+        Z = _ordered(Y[np.newaxis], targets, names)[0]
+        each = law.log_pdf if isinstance(self.law, Forecast) else law.log_pdf_each  # type: ignore[union-attr]
+        judged = np.where(np.isnan(Z), np.nan, np.stack([law.cdf(Z), each(Z)]))
+        pit, log_density = _ordered(judged, names, targets)
+        return pit, log_density
+
+
+def _ordered(values: Array, names: Sequence[Hashable], wanted: Sequence[Hashable]) -> Array:
+    """Columns, the last axis, under these names in the wanted order; NaN where there is none."""
+    if tuple(names) == tuple(wanted):
+        return values
+    places = {name: place for place, name in enumerate(names)}
+    found = np.full((*values.shape[:-1], len(wanted)), np.nan)
+    for j, name in enumerate(wanted):
+        if name in places:
+            found[..., j] = values[..., places[name]]
+    return found

@@ -1,0 +1,3 @@
+"""Runs on a cluster."""
+
+from __future__ import annotations

@@ -1,0 +1,257 @@
+"""Scores of predictive laws, as river metrics.
+
+They take what ``predict_one(x, with_dist=True)`` returns, a `momostream.distributions.prediction.Prediction`, or
+river's ``proba.MultivariateGaussian``. Targets that were not observed (left out, None or NaN), or that the model did
+not know yet, are not scored; nor is a falsy prediction, which is what a model gives before its first row.
+
+river's progressive validation cannot ask a model for its law. `WithDist` asks on its behalf::
+
+    evaluate.progressive_val_score(feed, WithDist(model), NLPD() + CRPS() + Coverage(0.9))
+
+Examples
+--------
+A loop, here with a law that is that of the past rows:
+
+>>> from random import Random
+>>> from river import proba
+>>> random = Random(0)
+>>> law = proba.MultivariateGaussian()
+>>> scores = NLPD() + CRPS() + Coverage(0.9)
+>>> for _ in range(200):
+...     wind = random.gauss(8.0, 1.0)
+...     y = {"wind": wind, "power": random.gauss(60.0 * wind, 20.0)}
+...     scores.update(y, law if law.n_samples > 2 else None)
+...     law.update(y)
+>>> scores
+NLPD: 6.00
+CRPS: 17.34
+Coverage: 90.4%
+>>> {target: round(score, 2) for target, score in scores[1].each.items()}
+{'power': 34.12, 'wind': 0.55}
+"""
+
+from __future__ import annotations
+
+import math
+from abc import abstractmethod
+from collections.abc import Hashable, Mapping
+from typing import Any
+
+import numpy as np
+from river import base, proba
+from river.metrics.base import Metric, Metrics
+from river.metrics.multioutput.base import MultiOutputRegressionMetric
+from scipy.spatial.distance import pdist
+
+from momostream._numbers import as_number
+from momostream.distributions.joint import MixtureDistribution
+from momostream.distributions.mixtures import StudentT
+from momostream.distributions.prediction import Prediction
+
+__all__ = ["CRPS", "NLPD", "Coverage", "EnergyScore", "Width", "WithDist"]
+
+
+class _LawMetric(MultiOutputRegressionMetric):
+    """Running mean of a score of predictive laws."""
+
+    _fmt = ",.6f"
+
+    def __init__(self) -> None:
+        # Sums of scores and of weights, by target; scores of all targets together are under None. Sums and not
+        # running means, in which one infinite score would turn into NaN.
+        self._sums: dict[Hashable, tuple[float, float]] = {}
+
+    @abstractmethod
+    def _scores(self, y: dict[Hashable, float], law: Prediction) -> dict[Any, float]:
+        """Scores of observed values `y`, which are in the order of the law's targets."""
+
+    def update(self, y_true: Mapping[Any, Any], y_pred: Any, w: float = 1.0) -> None:
+        """Add a row: what was observed, and the law that was predicted for it."""
+        self._add(y_true, y_pred, w)
+
+    def revert(self, y_true: Mapping[Any, Any], y_pred: Any, w: float = 1.0) -> None:
+        """Take back a row."""
+        self._add(y_true, y_pred, -w)
+
+    def _add(self, y_true: Mapping[Any, Any], y_pred: Any, w: float) -> None:
+        if not y_pred:
+            return
+        law = self._law(y_pred)
+        numbers = {target: as_number(target, y_true.get(target)) for target in law.targets}
+        observed = {target: number for target, number in numbers.items() if not math.isnan(number)}
+        if not observed:
+            return
+        for target, score in self._scores(observed, law).items():
+            total, weight = self._sums.get(target, (0.0, 0.0))
+            if weight + w > 0.0:
+                self._sums[target] = total + w * score, weight + w
+            else:
+                self._sums.pop(target, None)
+
+    def _law(self, y_pred: Any) -> Prediction:
+        if isinstance(y_pred, Prediction):
+            return y_pred
+        if not isinstance(y_pred, proba.MultivariateGaussian):
+            name = type(self).__name__
+            raise TypeError(
+                f"{name} scores predictive laws, got a {type(y_pred).__name__}: predict with with_dist=True, "
+                f"or use WithDist(model) where that cannot be said"
+            )
+        means = y_pred.mu
+        mean = np.array([*means.values()])
+        law = StudentT(mean[np.newaxis], y_pred.var.to_numpy(), np.inf)
+        return Prediction(tuple(means), mean, MixtureDistribution(law))
+
+    def get(self) -> float:
+        """Return the mean over rows; over targets, too, where they are scored one by one. 0 before the first row."""
+        means = _means(self._sums)
+        return sum(means.values()) / len(means) if means else 0.0
+
+    def __add__(self, other: Metric) -> Metrics:
+        if not isinstance(other, _LawMetric):
+            raise ValueError(f"{type(self).__name__} and {type(other).__name__} metrics are not compatible")
+        return Metrics([self, other])  # type: ignore[no-untyped-call]
+
+
+class _TargetMetric(_LawMetric):
+    """A score of one target at a time."""
+
+    @property
+    def each(self) -> dict[Hashable, float]:
+        """Mean over rows for each target."""
+        return _means(self._sums)
+
+
+def _means(sums: dict[Hashable, tuple[float, float]]) -> dict[Hashable, float]:
+    return {target: total / weight for target, (total, weight) in sums.items()}
+
+
+class NLPD(_LawMetric):
+    """Negative log predictive density, joint over the targets, in nats per row.
+
+    Examples
+    --------
+    >>> from river import proba
+    >>> law = proba.MultivariateGaussian()
+    >>> for y in ({"a": 0.0, "b": 1.0}, {"a": 1.0, "b": 0.0}, {"a": 2.0, "b": 2.0}):
+    ...     law.update(y)
+    >>> metric = NLPD()
+    >>> metric.update({"a": 1.0, "b": 1.0}, law)
+    >>> metric
+    NLPD: 1.694036
+    """
+
+    def _scores(self, y: dict[Hashable, float], law: Prediction) -> dict[Any, float]:
+        return {None: -law.log_pdf(y)}
+
+
+class CRPS(_TargetMetric):
+    """Continuous ranked probability score: the mean over targets, each in its own units; `each` lists them."""
+
+    def _scores(self, y: dict[Hashable, float], law: Prediction) -> dict[Any, float]:
+        return law.crps(y)
+
+
+class EnergyScore(_LawMetric):
+    """Energy score, the continuous ranked probability score of the joint law: E|Y - y| - E|Y - Y'| / 2.
+
+    By Monte Carlo, without bias. Targets of large units dominate it.
+
+    Parameters
+    ----------
+    n_samples
+        Draws per row.
+    seed
+        Seed of the draws. The draws of a row depend on it and on what was observed only, so that a row can be taken
+        back.
+    """
+
+    def __init__(self, n_samples: int = 100, seed: int = 0) -> None:
+        if n_samples < 2:
+            raise ValueError(f"n_samples must be at least 2, got {n_samples}")
+        super().__init__()
+        self.n_samples = n_samples
+        self.seed = seed
+
+    def _scores(self, y: dict[Hashable, float], law: Prediction) -> dict[Any, float]:
+        values = np.array([*y.values()])
+        rng = np.random.default_rng([self.seed, *values.view(np.uint64).tolist()])
+        draws = law.sample(self.n_samples, rng)[:, [target in y for target in law.targets]]
+        distance = np.linalg.norm(draws - values, axis=1).mean()
+        return {None: float(distance - 0.5 * pdist(draws).mean())}
+
+
+class _IntervalMetric(_TargetMetric):
+    def __init__(self, level: float = 0.9) -> None:
+        if not 0.0 < level < 1.0:
+            raise ValueError(f"level must lie inside (0, 1), got {level}")
+        super().__init__()
+        self.level = level
+
+
+class Coverage(_IntervalMetric):
+    """Share of values inside central intervals: the mean over targets; `each` lists them.
+
+    It should be `level`: of two of these metrics the one nearer to its level is better.
+
+    Parameters
+    ----------
+    level
+        Probability of the intervals.
+    """
+
+    _fmt = ".2%"
+
+    def _scores(self, y: dict[Hashable, float], law: Prediction) -> dict[Any, float]:
+        interval = law.interval(self.level)
+        return {target: float(interval[target][0] <= value <= interval[target][1]) for target, value in y.items()}
+
+    @property
+    def bigger_is_better(self) -> bool:
+        """Up to the level."""
+        return True
+
+    def is_better_than(self, other: Coverage) -> bool:
+        """Whether this one is nearer to its level."""
+        return abs(self.get() - self.level) < abs(other.get() - other.level)
+
+
+class Width(_IntervalMetric):
+    """Width of central intervals: the mean over targets, each in its own units; `each` lists them.
+
+    Among models that cover equally well the narrowest intervals are best.
+
+    Parameters
+    ----------
+    level
+        Probability of the intervals.
+    """
+
+    def _scores(self, y: dict[Hashable, float], law: Prediction) -> dict[Any, float]:
+        interval = law.interval(self.level)
+        return {target: interval[target][1] - interval[target][0] for target in y}
+
+
+class WithDist(base.Wrapper[Any], base.MultiTargetRegressor):
+    """A regressor that predicts laws where nobody says ``with_dist=True``, as in river's progressive validation.
+
+    Parameters
+    ----------
+    model
+        Regressor, or pipeline that ends with one, whose ``predict_one`` knows ``with_dist``.
+    """
+
+    def __init__(self, model: Any) -> None:
+        self.model = model
+
+    @property
+    def _wrapped_model(self) -> Any:
+        return self.model
+
+    def learn_one(self, x: dict[Any, Any], y: dict[Any, Any], **kwargs: Any) -> None:
+        """Learn a row."""
+        self.model.learn_one(x, y, **kwargs)
+
+    def predict_one(self, x: dict[Any, Any], **kwargs: Any) -> Any:
+        """Return the predictive law of a row."""
+        return self.model.predict_one(x, with_dist=True, **kwargs)

@@ -1,0 +1,364 @@
+"""Rows from Kafka and texts back to it, through confluent-kafka, which is imported when one of them is opened."""
+
+from __future__ import annotations
+
+import time as clock
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from momostream.feeds.files import FeedError
+from momostream.feeds.messages import (
+    PAUSE,
+    Address,
+    Answer,
+    Attempts,
+    AwayError,
+    BrokerFeed,
+    Trouble,
+    read_address,
+    retry,
+    send_in_slices,
+)
+from momostream.feeds.rows import BadRow, Refused, Row
+
+__all__ = ["KafkaFeed", "KafkaOutlet"]
+
+# Seconds between looks for new partitions.
+_LOOK = 60.0
+
+
+def _confluent_kafka() -> Any:
+    try:
+        import confluent_kafka
+    except ModuleNotFoundError:
+        raise ValueError("Kafka needs confluent-kafka: pip install 'momostream[kafka]'") from None
+    return confluent_kafka
+
+
+class KafkaFeed(BrokerFeed):
+    """Rows of a Kafka topic, each of them once.
+
+    All partitions are read, from offsets of the feed's own: nothing is committed to Kafka, and no group of consumers is
+    joined. Rows come in the order of each partition; between partitions there is none, so that rows of one key belong
+    into one partition, where producers put them when the key is the key of the message. Partitions that are added are
+    found within a minute, and read from their start.
+
+    Parameters
+    ----------
+    url
+        ``kafka://host[:9092][,host2]/topic``, followed by settings of librdkafka where needed:
+        ``?security.protocol=SASL_SSL&sasl.username=...``.
+    columns
+        Fields of numbers; those of objects inside the object are called ``"sensor.wind"``.
+    time, key
+        Fields of the time and of the key; None where there are none. ``"key"`` is the key of the message and
+        ``"topic"`` its topic, unless it has fields of these names.
+    time_format
+        As in `datetime.datetime.strptime`; None: ISO 8601 and its kin, or numbers.
+    until_end
+        Stop at the end that the topic had at the start. False: wait for more.
+    patience
+        Seconds to wait for a broker that is away at the start. Later there is no limit.
+    on_trouble
+        Called with one line: the broker is away, rows are missing.
+
+    Attributes
+    ----------
+    name : str
+        The URL without settings.
+    n_lost : int
+        Rows behind the position that Kafka had removed before they were read, because they were too old or too many.
+
+    Raises
+    ------
+    FeedError
+        The broker is away for too long, there is no such topic, or it ends before the position: it is another one.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        columns: Sequence[str],
+        time: str | None = None,
+        *,
+        key: str | None = None,
+        time_format: str | None = None,
+        until_end: bool = False,
+        patience: float = 30.0,
+        on_trouble: Trouble | None = None,
+    ) -> None:
+        address = read_address(url, "kafka")
+        super().__init__(address, columns, time, key, time_format, on_trouble)
+        self.until_end, self.patience = until_end, patience
+        self._kafka = _confluent_kafka()
+        self._offsets: dict[int, int] = {}
+        # Where partitions ended at the start, of those that are still to be read up to there.
+        self._ends: dict[int, int] = {}
+        self._is_assigned = self._is_away = self._is_closed = False
+        self._last_error = ""
+        self._consumer = self._make_consumer(address)
+        try:
+            self._partitions = self._wait_for(self._find_partitions)
+        except BaseException:
+            self.close()
+            raise
+
+    def events(self) -> Iterator[Row | Refused | None]:
+        """Rows in order, messages that cannot be read, and None whenever there was neither for a while."""
+        if not self._is_assigned:
+            self._consumer.assign([self._start(partition) for partition in self._partitions])
+            self._is_assigned = True
+        next_look = clock.monotonic() + _LOOK
+        while not self._is_closed and not (self.until_end and not self._ends):
+            message = self._consumer.poll(PAUSE)
+            if clock.monotonic() >= next_look and not self.until_end:
+                self._add_partitions()
+                next_look = clock.monotonic() + _LOOK
+            if message is None:
+                yield None
+            elif message.error() is not None:
+                self._meet(message)
+            elif not self.until_end or message.partition() in self._ends:
+                self._is_away = False
+                yield self._event(message)
+                self._note_end(message.partition(), message.offset() + 1)
+
+    @property
+    def is_live(self) -> bool:
+        """Whether rows come as they happen, so that none should wait for the next."""
+        return not self.until_end
+
+    @property
+    def position(self) -> dict[str, Any]:
+        """Rows so far, and the offset that comes next in every partition that was read."""
+        offsets = {str(partition): offset for partition, offset in sorted(self._offsets.items())}
+        return {"number": self._number, "offsets": offsets, "n_lost": self.n_lost}
+
+    def seek(self, position: Mapping[str, Any]) -> None:
+        """Go on behind a `position` of an earlier reading; partitions not named there are read from their start."""
+        self._number, self.n_lost = position["number"], position["n_lost"]
+        self._offsets = {int(partition): offset for partition, offset in position["offsets"].items()}
+
+    def acknowledge(self) -> None:
+        """Nothing to do: Kafka keeps its rows for as long as it is told to."""
+
+    def close(self) -> None:
+        """Leave the broker; `events` ends."""
+        if not self._is_closed:
+            self._is_closed = True
+            self._consumer.close()
+
+    def _event(self, message: Any) -> Row | Refused:
+        beside = {"topic": self.topic}
+        if key := message.key():
+            try:
+                beside["key"] = key.decode()
+            except UnicodeDecodeError:
+                pass  # a row that needs it is refused: its key is missing
+        payload = message.value() or b""
+        cells: dict[str, Any] | BadRow
+        try:
+            cells = self._messages.cells(payload, beside)
+        except BadRow as bad:
+            cells = bad
+        self._number += 1
+        self._offsets[message.partition()] = message.offset() + 1
+        return self._messages.event(self._number, message.offset(), cells, payload)
+
+    def _note_end(self, partition: int, offset: int) -> None:
+        if offset >= self._ends.get(partition, offset + 1):
+            del self._ends[partition]
+
+    def _meet(self, message: Any) -> None:
+        """What came instead of a row."""
+        errors, error = self._kafka.KafkaError, message.error()
+        if error.code() == errors._PARTITION_EOF:
+            self._is_away = False
+            self._note_end(message.partition(), message.offset())
+        elif error.code() == errors._AUTO_OFFSET_RESET:
+            # Rows were removed faster than they were read. Reading of this partition has stopped, and cannot seek.
+            place = self._start(message.partition())
+            self._consumer.incremental_unassign([place])
+            self._consumer.incremental_assign([place])
+        elif error.fatal() or not (error.retriable() or error.code() in self._passing()):
+            raise FeedError(f"{self.name}: {error.str()}")
+        else:
+            self._note_error(error)
+
+    def _passing(self) -> set[int]:
+        """Errors that waiting may cure."""
+        errors = self._kafka.KafkaError
+        return {errors._ALL_BROKERS_DOWN, errors._TRANSPORT, errors._TIMED_OUT, errors._RESOLVE}
+
+    def _note_error(self, error: Any) -> None:
+        self._last_error = error.str()
+        if self._is_assigned and not self._is_away and error.code() == self._kafka.KafkaError._ALL_BROKERS_DOWN:
+            self._is_away = True
+            self._tell("the connection to the broker is lost; waiting for it")
+
+    def _make_consumer(self, address: Address) -> Any:
+        settings = {
+            "bootstrap.servers": address.hosts,
+            "group.id": "momostream",  # asked for, and never joined
+            "enable.auto.commit": False,
+            "enable.auto.offset.store": False,
+            "auto.offset.reset": "error",  # rows that are gone are counted, not passed over
+            "enable.partition.eof": True,
+            "log_level": 2,  # else librdkafka writes to standard error
+            "error_cb": self._note_error,
+        }
+        try:
+            return self._kafka.Consumer(settings | address.settings)
+        except self._kafka.KafkaException as error:
+            raise ValueError(f"{self.name}: {error.args[0].str()}") from None
+
+    def _wait_for(self, ask: Callable[[], Answer]) -> Answer:
+        """What it returns, as soon as the broker answers."""
+
+        def attempt() -> Answer:
+            try:
+                return ask()
+            except self._kafka.KafkaException as error:
+                if error.args[0].code() == self._kafka.KafkaError.UNKNOWN_TOPIC_OR_PART:
+                    raise AwayError("the broker has no such topic") from None
+                # The errors of connections say more than that no answer came. Later this would take a row.
+                if not self._is_assigned:
+                    self._consumer.poll(0)
+                raise AwayError(f"the broker cannot be reached: {self._last_error or error.args[0].str()}") from None
+
+        return retry(attempt, clock.monotonic() + self.patience, self._tell, self.name)
+
+    def _timeout(self) -> float:
+        # Some attempts, however short the patience.
+        return max(0.1, min(5.0, self.patience / 3.0))
+
+    def _find_partitions(self) -> list[int]:
+        found = self._consumer.list_topics(self.topic, timeout=self._timeout()).topics[self.topic]
+        if found.error is not None:
+            raise self._kafka.KafkaException(found.error)
+        return sorted(found.partitions)
+
+    def _add_partitions(self) -> None:
+        try:
+            found = self._find_partitions()
+        except self._kafka.KafkaException:
+            return  # the next look will find them
+        new = [partition for partition in found if partition not in self._partitions]
+        if new:
+            self._consumer.incremental_assign([self._start(partition) for partition in new])
+            self._partitions += new
+
+    def _start(self, partition: int) -> Any:
+        """Where reading of a partition starts."""
+        place = self._kafka.TopicPartition(self.topic, partition)
+        first, end = self._wait_for(lambda: self._consumer.get_watermark_offsets(place, timeout=self._timeout()))
+        place.offset = self._offsets.get(partition, first)
+        if place.offset > end:
+            raise FeedError(
+                f"{self.name}: partition {partition} ends at {end}, and was read up to {place.offset} before: "
+                "it is another topic, or was made anew"
+            )
+        if place.offset < first:
+            n_missing = first - place.offset
+            self.n_lost += n_missing
+            self._tell(f"{n_missing} rows of partition {partition} were removed before they were read")
+            place.offset = self._offsets[partition] = first
+        if self.until_end and place.offset < end:
+            self._ends[partition] = end
+        return place
+
+
+class KafkaOutlet:
+    """Puts numbered texts into a Kafka topic.
+
+    A text is sent again when it is not sure that it has arrived. Its number goes along as the header ``number``, by
+    which receivers can drop what they have; its key is the key of the message, so that texts of one key keep
+    their order.
+
+    Parameters
+    ----------
+    url
+        ``kafka://host[:9092][,host2]/topic``, followed by settings of librdkafka where needed.
+    patience
+        Seconds to wait for an answer.
+    on_trouble
+        Called with one line, once whenever the broker is away.
+
+    Attributes
+    ----------
+    name : str
+        The URL without settings.
+    """
+
+    def __init__(self, url: str, *, patience: float = 10.0, on_trouble: Trouble | None = None) -> None:
+        self._address = read_address(url, "kafka")
+        self._kafka = _confluent_kafka()
+        self.name, self.patience = self._address.name, patience
+        self._on_trouble = on_trouble
+        self._attempts = Attempts()
+        self._producer: Any = self._make_producer()
+
+    def send(self, lines: Iterable[tuple[int, str | int | None, str]]) -> int:
+        """Publish texts and wait for the broker to have them; as `MqttOutlet.send`."""
+        return send_in_slices(lines, self._send_slice)
+
+    def close(self) -> None:
+        """Leave the broker."""
+        if self._producer is not None:
+            self._producer.purge()
+            self._producer.flush(0)
+            self._producer = None
+
+    def _send_slice(self, lines: list[tuple[int, str | int | None, str]]) -> int:
+        if not self._attempts.is_due():
+            return 0
+        if self._producer is None:
+            self._producer = self._make_producer()
+        reports: dict[int, Any] = {}
+        for number, key, text in lines:
+            try:
+                self._producer.produce(
+                    self._address.topic,
+                    text.encode(),
+                    None if key is None else str(key),
+                    headers={"number": str(number)},
+                    on_delivery=lambda error, _, number=number: reports.update({number: error}),
+                )
+            except self._kafka.KafkaException as refusal:
+                # What comes behind it must not overtake it.
+                reports[number] = refusal.args[0]
+                break
+        self._producer.flush(self.patience + 1.0)
+        n_sent = 0
+        for number, _, _ in lines:
+            error = reports.get(number)
+            if number not in reports or error is not None:
+                self._give_up(error)
+                break
+            n_sent += 1
+        else:
+            self._attempts.note(succeeded=True)
+        return n_sent
+
+    def _give_up(self, error: Any) -> None:
+        """Until the next attempt; for good where waiting does not help."""
+        self.close()
+        is_first = self._attempts.note(succeeded=False)
+        errors = self._kafka.KafkaError
+        passing = {errors._MSG_TIMED_OUT, errors._ALL_BROKERS_DOWN, errors._TRANSPORT, errors._TIMED_OUT}
+        if error is not None and error.code() not in passing and not error.retriable():
+            raise FeedError(f"{self.name}: the broker does not take messages: {error.str()}")
+        if is_first and self._on_trouble is not None:
+            self._on_trouble(f"{self.name}: the broker does not answer")
+
+    def _make_producer(self) -> Any:
+        settings = {
+            "bootstrap.servers": self._address.hosts,
+            "enable.idempotence": True,
+            "message.timeout.ms": int(1000 * self.patience),
+            "log_level": 2,  # else librdkafka writes to standard error
+        }
+        try:
+            return self._kafka.Producer(settings | self._address.settings)
+        except self._kafka.KafkaException as error:
+            raise ValueError(f"{self.name}: {error.args[0].str()}") from None

@@ -1,0 +1,576 @@
+"""Rows from MQTT and texts back to it, through paho-mqtt, which is imported when one of them is opened."""
+
+from __future__ import annotations
+
+import queue
+import re
+import threading
+import time as clock
+import zlib
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+from urllib.parse import quote
+
+from momostream.feeds.files import FeedError
+from momostream.feeds.messages import (
+    LONGEST_DELAY,
+    PAUSE,
+    Address,
+    Attempts,
+    AwayError,
+    BrokerFeed,
+    Trouble,
+    read_address,
+    retry,
+    send_in_slices,
+)
+from momostream.feeds.rows import BadRow, Refused, Row, shown
+
+__all__ = ["MqttFeed", "MqttOutlet"]
+
+# The most that MQTT allows. Mosquitto's own limit is 20, and a commit of thousands of rows would wait forever.
+_MAX_UNACKNOWLEDGED = 65535
+_NEVER = 0xFFFFFFFF
+# Why a broker refuses a client for now: unavailable, busy, quota exceeded, too many connections.
+_PASSING = {0x88, 0x89, 0x97, 0x9F}
+_TAKEN_OVER = 0x8E
+_FORGOTTEN = "the broker has come back without the session of this client: rows may be missing"
+# So many new messages of a topic with old numbers, one after the other, are no repetitions: its publisher counts anew.
+_COUNTS_ANEW = 100
+# So many connections of so few seconds, one after the other: two clients take one session from each other.
+_N_SHORT, _SHORT = 3, 3.0
+
+
+def _paho() -> Any:
+    try:
+        import paho.mqtt.client
+        import paho.mqtt.packettypes
+        import paho.mqtt.properties
+        import paho.mqtt.subscribeoptions
+    except ModuleNotFoundError:
+        raise ValueError("MQTT needs paho-mqtt: pip install 'momostream[mqtt]'") from None
+    return paho.mqtt
+
+
+class _Delivery(NamedTuple):
+    """A message as it came from the broker."""
+
+    connection: int  # which of the connections of this process; packet numbers mean nothing in another one
+    packet: int
+    qos: int
+    is_repeated: bool  # the broker has sent it before
+    topic: str
+    payload: bytes
+
+    def check(self) -> int:
+        return zlib.crc32(self.payload, zlib.crc32(self.topic.encode()))
+
+
+class MqttFeed(BrokerFeed):
+    """Rows of an MQTT topic, each of them once.
+
+    The broker keeps a session for this client: rows that come while nobody reads wait there, and rows that were not
+    committed are sent again.
+
+    Publishers number their rows by topic, 1, 2, 3 and so on, in the field `sequence`. What comes again, from the broker
+    or from a publisher that was not sure, is then dropped, and what is missing is counted. A message that shows no
+    number can be told from its repetition by the broker, but not from a repetition by the publisher or after a crash of
+    the broker: without numbers, rows come *at least* once.
+
+    Parameters
+    ----------
+    url
+        ``mqtt://[user:password@]host[:1883]/topic/filter/+/rows``, with the wildcards of MQTT; ``?client_id=...``
+        behind it names the session.
+    columns
+        Fields of numbers; those of objects inside the object are called ``"sensor.wind"``.
+    time, key
+        Fields of the time and of the key; None where there are none. ``"topic"`` is the topic of the message, unless it
+        has a field of this name.
+    sequence
+        Field of the row's number within its topic.
+    time_format
+        As in `datetime.datetime.strptime`; None: ISO 8601 and its kin, or numbers.
+    client_id
+        Name of the session, one for every process and topic. None: made of the topic.
+    until_idle
+        End when nothing has come for so many seconds. None: never.
+    patience
+        Seconds to wait for a broker that is away at the start. Later there is no limit.
+    on_trouble
+        Called with one line: the broker is away, rows are missing.
+
+    Attributes
+    ----------
+    name : str
+        The URL without user and password.
+    n_lost : int
+        Rows missing in the sequences.
+    n_repeated : int
+        Messages that came again and were dropped, in this process.
+
+    Raises
+    ------
+    FeedError
+        The broker is away for too long, or does not let this client in. Also raised from `events`, when another client
+        has taken over the session.
+
+    Notes
+    -----
+    With its defaults, mosquitto keeps 1000 rows for a client that is away, drops all others, and keeps sessions in
+    memory only. It needs ``max_queued_messages 0``, ``persistence true``, ``autosave_on_changes true`` and a small
+    ``autosave_interval``, which then is a number of changes. Changes are acknowledgements, rows that wait for a client
+    that is away, and rows published with the flag `retain`; other rows go straight to this client and are on no disk
+    before the next change. Without that flag, rows behind the last commit are thus lost when the broker is killed and
+    this process does not live on; with it, only the last ``autosave_interval`` rows, which a publisher that sends them
+    again after every loss of its connection makes up for.
+
+    Every change of the interval costs the broker one writing of all rows that wait: hundreds of rows per second with 1,
+    thousands with 100.
+    """
+
+    is_live = True
+
+    def __init__(
+        self,
+        url: str,
+        columns: Sequence[str],
+        time: str | None = None,
+        *,
+        key: str | None = None,
+        sequence: str | None = None,
+        time_format: str | None = None,
+        client_id: str | None = None,
+        until_idle: float | None = None,
+        patience: float = 30.0,
+        on_trouble: Trouble | None = None,
+    ) -> None:
+        address = read_address(url, "mqtt")
+        if unknown := address.settings.keys() - {"client_id"}:
+            raise ValueError(f"{address.name}: there is no setting {', '.join(sorted(unknown))}; there is client_id")
+        # A wildcard in the name of a client defeats the access rules of some brokers.
+        readable = re.sub(r"\W+", "-", address.topic).strip("-")
+        made = f"momostream-{readable}-{zlib.crc32(address.topic.encode()):08x}"
+        super().__init__(address, columns, time, key, time_format, on_trouble)
+        self.client_id = client_id or address.settings.get("client_id") or made
+        self.sequence, self.until_idle = sequence, until_idle
+        self.n_repeated = 0
+        self._sequences: dict[str, int] = {}
+        # By topic: messages without a readable number since the last one that had it, and new ones with old numbers.
+        self._unreadable: dict[str, int] = {}
+        self._n_old: dict[str, int] = {}
+        # Messages that were taken and not acknowledged, and how many of them stood behind the position asked for.
+        self._taken: deque[_Delivery] = deque()
+        self._n_behind_position = 0
+        # Checksums by packet of messages without a number that the broker may send again: those that were not
+        # acknowledged, and those of the last acknowledgements, which may not have reached it.
+        self._unnumbered: dict[int, int] = {}
+        self._unnumbered_before: dict[int, int] = {}
+        # Written by paho's thread: what came, troubles to tell, and an error to raise.
+        self._arrived: queue.SimpleQueue[_Delivery | str | FeedError] = queue.SimpleQueue()
+        self._lock = threading.RLock()
+        self._is_ready, self._failure = threading.Event(), ""
+        self._connection, self._is_connected, self._had_session = 0, False, False
+        self._connected_at, self._n_short = 0.0, 0
+        self._is_resumed = self._has_told_away = self._has_told_qos = self._is_closed = False
+        self._client = self._make_client(address)
+        try:
+            self._connect(address, patience)
+        except BaseException:
+            self.close()
+            raise
+
+    def events(self) -> Iterator[Row | Refused | None]:
+        """Rows in order, messages that cannot be read, and None whenever there was neither for a while."""
+        if self._is_resumed and not self._had_session:
+            self._tell("the broker has no session of this client any more: rows since the last run may be missing")
+        self._is_resumed = False
+        came = told = clock.monotonic()
+        while not self._is_closed:
+            try:
+                item = self._arrived.get(timeout=PAUSE)
+            except queue.Empty:
+                told = clock.monotonic()
+                if not self._is_connected:
+                    came = told
+                elif self.until_idle is not None and told - came >= self.until_idle:
+                    return
+                yield None
+                continue
+            if isinstance(item, FeedError):
+                raise item
+            if isinstance(item, str):
+                if item == _FORGOTTEN:
+                    # Nothing of before comes again.
+                    self._unnumbered.clear()
+                self._tell(item)
+                continue
+            came = clock.monotonic()
+            event = self._take(item)
+            if event is not None or came - told >= PAUSE:
+                told = came
+                yield event
+
+    @property
+    def position(self) -> dict[str, Any]:
+        """Rows so far, the last number of every topic, and what is known of messages without one."""
+        self._n_behind_position = len(self._taken)
+        return {
+            "number": self._number,
+            "sequences": dict(self._sequences),
+            "unreadable": dict(self._unreadable),
+            "unnumbered": [list(known) for known in {**self._unnumbered_before, **self._unnumbered}.items()],
+            "n_lost": self.n_lost,
+        }
+
+    def seek(self, position: Mapping[str, Any]) -> None:
+        """Go on behind a `position` of an earlier reading."""
+        self._is_resumed = True
+        self._number, self.n_lost = position["number"], position["n_lost"]
+        self._sequences, self._unreadable = dict(position["sequences"]), dict(position["unreadable"])
+        self._unnumbered = {packet: check for packet, check in position["unnumbered"]}
+
+    def acknowledge(self) -> None:
+        """The broker may forget all messages before the `position` last asked for."""
+        released = {}
+        for _ in range(self._n_behind_position):
+            packet = self._taken[0].packet
+            if self._release(self._taken.popleft()) and packet in self._unnumbered:
+                released[packet] = self._unnumbered.pop(packet)
+        if self._n_behind_position:
+            self._unnumbered_before = released
+        self._n_behind_position = 0
+
+    def close(self) -> None:
+        """Leave the broker, which keeps the session; `events` ends."""
+        self._is_closed = True
+        self._client.disconnect()
+        self._client.loop_stop()
+
+    def _take(self, delivery: _Delivery) -> Row | Refused | None:
+        """The event of a message; None where it has come before."""
+        if not delivery.qos and not self._has_told_qos:
+            self._has_told_qos = True
+            self._tell(f"messages of {delivery.topic} are published with QoS 0: some may get lost")
+        number = self._number + 1
+        offset, sequence, wrong = number, None, None
+        cells: dict[str, Any] | BadRow
+        try:
+            cells = self._messages.cells(delivery.payload, {"topic": delivery.topic})
+        except BadRow as bad:
+            cells = bad
+        if self.sequence is not None and not isinstance(cells, BadRow):
+            try:
+                offset = sequence = _sequence(cells, self.sequence)
+            except BadRow as bad:
+                wrong = bad
+        if sequence is not None:
+            if not self._is_next(delivery, sequence):
+                self._drop(delivery)
+                return None
+        elif delivery.qos:
+            check = delivery.check()
+            known = (self._unnumbered.get(delivery.packet), self._unnumbered_before.get(delivery.packet))
+            # What is sent again keeps the number of its packet.
+            if delivery.is_repeated and check in known:
+                self._drop(delivery)
+                return None
+            self._unnumbered[delivery.packet] = check
+        if self.sequence is not None and sequence is None:
+            self._unreadable[delivery.topic] = self._unreadable.get(delivery.topic, 0) + 1
+        self._number = number
+        self._taken.append(delivery)
+        return self._messages.event(number, offset, cells, delivery.payload, wrong)
+
+    def _is_next(self, delivery: _Delivery, sequence: int) -> bool:
+        topic = delivery.topic
+        last = self._sequences.get(topic, sequence - 1)
+        if sequence <= last:
+            if not delivery.is_repeated:
+                self._n_old[topic] = self._n_old.get(topic, 0) + 1
+                if self._n_old[topic] == _COUNTS_ANEW:
+                    self._tell(
+                        f"{_COUNTS_ANEW} messages of {topic} were dropped, because {last} was there before and they "
+                        f"say {sequence} or so: does its publisher count anew?"
+                    )
+            return False
+        # Those that have come without a readable number are not missing.
+        n_missing = sequence - last - 1 - self._unreadable.pop(topic, 0)
+        if n_missing > 0:
+            self.n_lost += n_missing
+            self._tell(f"{n_missing} rows of {topic} are missing between {last} and {sequence}")
+        self._sequences[topic] = sequence
+        self._n_old.pop(topic, None)
+        return True
+
+    def _drop(self, delivery: _Delivery) -> None:
+        self.n_repeated += 1
+        if self._taken:
+            # Acknowledgements leave in the order of the messages.
+            self._taken.append(delivery)
+        else:
+            # All that was taken is committed, and a caller with nothing new may not commit for long.
+            self._release(delivery)
+
+    def _release(self, delivery: _Delivery) -> bool:
+        """Acknowledge it, unless it came through an earlier connection: the broker then sends it again."""
+        # Under a lock: a connection that arises in between would take the packet for another one of its own.
+        with self._lock:
+            is_current = self._is_connected and delivery.connection == self._connection
+            if delivery.qos and is_current:
+                self._client.ack(delivery.packet, delivery.qos)
+            return is_current
+
+    def _make_client(self, address: Address) -> Any:
+        mqtt = _paho()
+        client = mqtt.client.Client(
+            mqtt.client.CallbackAPIVersion.VERSION2,
+            client_id=self.client_id,
+            protocol=mqtt.client.MQTTv5,
+            manual_ack=True,
+        )
+        client.username_pw_set(address.user, address.password)
+        client.reconnect_delay_set(1, int(LONGEST_DELAY))
+        client.on_connect, client.on_disconnect = self._note_connect, self._note_disconnect
+        client.on_subscribe, client.on_message = self._note_subscribe, self._note_message
+        return client
+
+    def _connect(self, address: Address, patience: float) -> None:
+        mqtt = _paho()
+        properties = mqtt.properties.Properties(mqtt.packettypes.PacketTypes.CONNECT)
+        properties.SessionExpiryInterval = _NEVER
+        properties.ReceiveMaximum = _MAX_UNACKNOWLEDGED
+        deadline = clock.monotonic() + patience
+        self._client.connect_timeout = max(0.1, min(5.0, patience))
+
+        def connect() -> None:
+            try:
+                self._client.connect(address.hosts, address.port, clean_start=False, properties=properties)
+            except OSError as error:
+                raise AwayError(f"the broker cannot be reached: {error.strerror or error}") from None
+
+        retry(connect, deadline, self._tell, self.name)
+        self._client.loop_start()
+        self._is_ready.wait(max(1.0, deadline - clock.monotonic()))
+        if self._failure or not self._is_ready.is_set():
+            raise FeedError(f"{self.name}: {self._failure or f'the broker did not answer for {patience:g} s'}")
+
+    # paho's thread calls what follows.
+
+    def _note_connect(self, client: Any, _: Any, flags: Any, reason: Any, properties: Any) -> None:
+        if reason.is_failure:
+            if reason.value in _PASSING:
+                self._note_away(f"the broker refuses connections: {reason}")
+            else:
+                self._fail(f"the broker does not let client {shown(self.client_id)} in: {reason}")
+            return
+        with self._lock:
+            if self._connection and not flags.session_present:
+                self._arrived.put(_FORGOTTEN)
+            if not self._connection:
+                self._had_session = flags.session_present
+            self._connection += 1
+            self._is_connected = True
+            self._has_told_away = False
+            self._connected_at = clock.monotonic()
+        # A retained message is an old row of before the session.
+        options = _paho().subscribeoptions.SubscribeOptions(qos=1, retainHandling=2)
+        client.subscribe(self.topic, options=options)
+
+    def _note_subscribe(self, client: Any, _: Any, packet: int, reasons: list[Any], properties: Any) -> None:
+        if reasons[0].is_failure:
+            self._fail(f"the broker does not let client {shown(self.client_id)} read this topic: {reasons[0]}")
+        elif reasons[0].value < 1:
+            self._fail("the broker offers QoS 0 only, with which rows get lost")
+        self._is_ready.set()
+
+    def _note_disconnect(self, client: Any, _: Any, flags: Any, reason: Any, properties: Any) -> None:
+        with self._lock:
+            self._is_connected = False
+        if self._is_closed:
+            return
+        if reason.value == _TAKEN_OVER:
+            self._fail(f"another client with the name {shown(self.client_id)} has taken over the session")
+            return
+        self._note_away("the connection to the broker is lost; waiting for it")
+        # Older brokers do not say so when another client takes over.
+        self._n_short = self._n_short + 1 if clock.monotonic() - self._connected_at < _SHORT else 0
+        if self._n_short == _N_SHORT:
+            name = shown(self.client_id)
+            self._arrived.put(f"connections break off again and again: is there another client with the name {name}?")
+
+    def _note_away(self, what: str) -> None:
+        # One line for each time that the broker is away, however many attempts follow.
+        if not self._has_told_away:
+            self._has_told_away = True
+            self._arrived.put(what)
+
+    def _note_message(self, client: Any, _: Any, message: Any) -> None:
+        self._arrived.put(
+            _Delivery(self._connection, message.mid, message.qos, message.dup, message.topic, message.payload)
+        )
+
+    def _fail(self, what: str) -> None:
+        """Waiting does not help: stop trying, and let `events` raise it."""
+        self._failure = what
+        self._arrived.put(FeedError(f"{self.name}: {what}"))
+        self._client.disconnect()
+        self._is_ready.set()
+
+
+def _sequence(cells: Mapping[str, Any], field: str) -> int:
+    value = cells.get(field)
+    if type(value) is int:
+        return value
+    raise BadRow("the sequence is missing" if value is None else f"{shown(value)} is no whole number", field)
+
+
+class MqttOutlet:
+    """Publishes numbered texts to an MQTT topic, with QoS 1.
+
+    A text is sent again when it is not sure that it has arrived. Its number goes along as the user property ``number``,
+    by which receivers can drop what they have.
+
+    Parameters
+    ----------
+    url
+        ``mqtt://[user:password@]host[:1883]/topic``; ``{key}`` in the topic stands for the key of each text.
+    patience
+        Seconds to wait for an answer.
+    on_trouble
+        Called with one line, once whenever the broker is away.
+
+    Attributes
+    ----------
+    name : str
+        The URL without user and password.
+    """
+
+    def __init__(self, url: str, *, patience: float = 10.0, on_trouble: Trouble | None = None) -> None:
+        self._address = read_address(url, "mqtt")
+        if self._address.settings:
+            raise ValueError(f"{self._address.name}: outlets have no settings")
+        if re.search(r"[+#]", self._address.topic):
+            raise ValueError(f"{self._address.name}: nothing can be published to a topic with the wildcards + and #")
+        _paho()
+        self.name, self.patience = self._address.name, patience
+        self._on_trouble = on_trouble
+        self._attempts = Attempts()
+        self._client: Any = None
+        # Written by paho's thread.
+        self._changed = threading.Condition()
+        self._answer: Any = None
+        self._is_lost = False
+        self._confirmed: dict[int, Any] = {}
+
+    def send(self, lines: Iterable[tuple[int, str | int | None, str]]) -> int:
+        """Publish texts and wait for the broker to have them.
+
+        Parameters
+        ----------
+        lines
+            Numbers that grow, keys, and texts.
+
+        Returns
+        -------
+        int
+            The last number up to which the broker has all texts; 0 where it has none. All others are to be sent again.
+
+        Raises
+        ------
+        FeedError
+            The broker is there and does not take them: waiting does not help.
+        """
+        return send_in_slices(lines, self._send_slice)
+
+    def close(self) -> None:
+        """Leave the broker."""
+        if self._client is not None:
+            self._client.disconnect()
+            self._client.loop_stop()
+            self._client = None
+
+    def _send_slice(self, lines: list[tuple[int, str | int | None, str]]) -> int:
+        if self._client is None and not (self._attempts.is_due() and self._connect()):
+            return 0
+        mqtt = _paho()
+        self._confirmed.clear()
+        packets = []
+        for number, key, text in lines:
+            properties = mqtt.properties.Properties(mqtt.packettypes.PacketTypes.PUBLISH)
+            properties.UserProperty = ("number", str(number))
+            topic = self._topic(key)
+            packets.append(self._client.publish(topic, text.encode(), qos=1, properties=properties).mid)
+        self._wait_for_all(len(packets))
+        n_sent = 0
+        for packet in packets:
+            if packet not in self._confirmed:
+                self._give_up("the connection to the broker is lost" if self._is_lost else "the broker does not answer")
+                break
+            if self._confirmed[packet].is_failure:
+                self.close()
+                raise FeedError(f"{self.name}: the broker does not take messages: {self._confirmed[packet]}")
+            n_sent += 1
+        else:
+            self._attempts.note(succeeded=True)
+        return n_sent
+
+    def _topic(self, key: str | int | None) -> str:
+        # What must not stand in a topic is written as in URLs, so that no two keys share one.
+        shown_key = "" if key is None else quote(str(key), safe="/ :;,=@&$!*()[]'")
+        return self._address.topic.replace("{key}", shown_key)
+
+    def _connect(self) -> bool:
+        client = _paho().client
+        self._answer, self._is_lost = None, False
+        # A new client for each connection: paho would send again by itself what the caller sends again too.
+        self._client = client.Client(
+            client.CallbackAPIVersion.VERSION2, protocol=client.MQTTv5, reconnect_on_failure=False
+        )
+        self._client.username_pw_set(self._address.user, self._address.password)
+        self._client.connect_timeout = max(0.1, min(5.0, self.patience))
+        self._client.on_connect = lambda _c, _u, _f, reason, _p: self._note(answer=reason)
+        self._client.on_disconnect = lambda *_: self._note(lost=True)
+        self._client.on_publish = lambda _c, _u, packet, reason, _p: self._note(confirmed=(packet, reason))
+        try:
+            self._client.connect(self._address.hosts, self._address.port)
+        except OSError as error:
+            self._give_up(f"the broker cannot be reached: {error.strerror or error}")
+            return False
+        self._client.loop_start()
+        self._wait_for(lambda: self._answer is not None or self._is_lost)
+        if self._answer is None:
+            self._give_up("the broker does not answer")
+            return False
+        if self._answer.is_failure:
+            self._give_up(what := f"the broker does not let this client in: {self._answer}")
+            if self._answer.value not in _PASSING:
+                raise FeedError(f"{self.name}: {what}")
+            return False
+        return True
+
+    def _give_up(self, what: str) -> None:
+        """Until the next attempt."""
+        self.close()
+        if self._attempts.note(succeeded=False) and self._on_trouble is not None:
+            self._on_trouble(f"{self.name}: {what}")
+
+    def _note(self, answer: Any = None, confirmed: tuple[int, Any] | None = None, lost: bool = False) -> None:
+        with self._changed:
+            self._answer = answer or self._answer
+            self._is_lost |= lost
+            if confirmed is not None:
+                self._confirmed[confirmed[0]] = confirmed[1]
+            self._changed.notify_all()
+
+    def _wait_for(self, condition: Callable[[], bool]) -> bool:
+        with self._changed:
+            return self._changed.wait_for(condition, self.patience)
+
+    def _wait_for_all(self, n_packets: int) -> None:
+        n_before = -1
+        # For as long as some are confirmed: a slow broker is not away.
+        while n_before < len(self._confirmed) < n_packets and not self._is_lost:
+            n_before = len(self._confirmed)
+            self._wait_for(lambda n=n_before: self._is_lost or len(self._confirmed) > n)  # type: ignore[misc]

@@ -1,0 +1,47 @@
+"""Units of targets, correlations that are proper, and arrays with room to grow."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["grown", "nearest_correlation", "standardisation"]
+
+Array = NDArray[np.float64]
+
+# A target that does not vary gets this fraction of its size as scale: it may move one day.
+CONSTANT_SCALE = 1e-3
+
+
+def standardisation(Y: Array) -> tuple[Array, Array]:
+    """Offset and scale of each target from its observed rows; never zero, never NaN."""
+    count = (~np.isnan(Y)).sum(axis=0)
+    offset = np.where(count > 0, np.nansum(Y, axis=0) / np.maximum(count, 1), 0.0)
+    scale = np.sqrt(np.nansum((Y - offset) ** 2, axis=0) / np.maximum(count, 1))
+    size = np.abs(offset)
+    # Round-off of a large constant is not variation.
+    constant = scale <= 1e-13 * size
+    scale[constant] = CONSTANT_SCALE * np.where(size > 0, size, 1.0)[constant]
+    scale[count == 0] = 1.0
+    return offset, scale
+
+
+def nearest_correlation(matrix: Array, least: float = 1e-6) -> Array:
+    """Symmetric matrix with unit diagonal and eigenvalues of at least about ``least``."""
+    matrix = 0.5 * (matrix + matrix.T)
+    np.fill_diagonal(matrix, 1.0)
+    values, vectors = np.linalg.eigh(matrix)
+    if values[0] < least:
+        matrix = (vectors * np.maximum(values, least)) @ vectors.T
+        size = np.sqrt(np.diag(matrix))
+        matrix /= np.outer(size, size)
+    return matrix
+
+
+def grown(array: NDArray[Any], length: int) -> NDArray[Any]:
+    """A copy with room for ``length`` rows."""
+    larger = np.empty((length, *array.shape[1:]), dtype=array.dtype)
+    larger[: len(array)] = array
+    return larger

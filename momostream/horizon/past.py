@@ -1,0 +1,129 @@
+"""The newest rows of a feed, with the running means that forecasts are made from."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from momostream.kernels.horizon import past_append
+
+__all__ = ["Past"]
+
+Array = NDArray[np.float64]
+
+# Step of the slow mean.
+SLOW_STEP = 0.002
+
+
+class Past:
+    """Rows in order of arrival, gaps filled with the last value; the oldest leave when there is no more room.
+
+    Parameters
+    ----------
+    n_series, n_inputs
+        Columns.
+    capacity
+        Rows kept at least.
+
+    Attributes
+    ----------
+    series
+        Shape ``(room, 4, n_series)``: value, slow mean, means of the last 8 and 32 values.
+    inputs
+        Shape ``(room, 2, n_inputs)``: value and slow mean.
+    observed
+        Shape ``(room, n_series)``: values as they came, NaN where missing.
+    first, last
+        Places of the oldest and the newest row in these arrays.
+    n_rows
+        Rows that have come.
+    n_missing
+        Of each series, rows since its last value.
+    input_sizes
+        Largest absolute value of each input.
+
+    Examples
+    --------
+    >>> past = Past(n_series=1, n_inputs=0, capacity=4)
+    >>> for y in (1.0, 2.0, np.nan, 4.0):
+    ...     past.append(np.array([y]), np.empty(0))
+    >>> past.series[past.first : past.last + 1, 0, 0]
+    array([1., 2., 2., 4.])
+    """
+
+    def __init__(self, n_series: int, n_inputs: int, capacity: int) -> None:
+        self.capacity = capacity
+        self.series = np.zeros((2 * capacity, 4, n_series))
+        self.inputs = np.zeros((2 * capacity, 2, n_inputs))
+        self.observed = np.full((2 * capacity, n_series), np.nan)
+        self.first, self.last, self.n_rows = 0, -1, 0
+        self.n_missing, self.is_known = np.zeros(n_series), np.zeros(n_series)
+        self.knows_input = np.zeros(n_inputs)
+        self.input_sizes = np.zeros(n_inputs)
+
+    def append(self, y: Array, x: Array) -> None:
+        """Add a row; NaN is missing. A column that was never seen is taken to have had its first value all along."""
+        if self.last + 1 == len(self.series):
+            keep = slice(self.last + 1 - self.capacity, self.last + 1)
+            for rows in (self.series, self.inputs, self.observed):
+                rows[: self.capacity] = rows[keep].copy()
+            self.first, self.last = 0, self.capacity - 1
+        self.last += 1
+        self.n_rows += 1
+        past_append(
+            self.first, self.last, y, x, max(SLOW_STEP, 1.0 / self.n_rows), self.is_known, self.knows_input,
+            self.n_missing, self.series, self.inputs, self.observed,
+        )  # fmt: skip
+        if x.size:
+            np.maximum(self.input_sizes, np.abs(self.inputs[self.last, 0]), out=self.input_sizes)
+
+    @property
+    def values(self) -> Array:
+        """The newest row, gaps filled."""
+        return self.series[self.last, 0]
+
+    def changes(self, n: int) -> Array:
+        """The last ``n`` changes of each series, newest first; zero before the first row."""
+        newest = self.series[max(self.last - n, self.first) : self.last + 1, 0]
+        changes = np.zeros((n, newest.shape[1]))
+        changes[: len(newest) - 1] = (newest[1:] - newest[:-1])[::-1]
+        return changes
+
+    def earlier(self, back: NDArray[np.int64]) -> Array:
+        """Values of so many rows ago, shape ``(len(back), n_series)``; the newest where there was no such row."""
+        places = self.last - back
+        return np.where((places >= self.first)[:, None], self.series[np.maximum(places, self.first), 0], self.values)
+
+    def targets(self, horizon: int) -> Array:
+        """Changes after the row ``horizon`` rows ago, shape ``(horizon, n_series)``; NaN where missing."""
+        origin = self.last - horizon
+        return self.observed[origin + 1 : self.last + 1] - self.series[origin, 0]
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes held."""
+        return self.series.nbytes + self.inputs.nbytes + self.observed.nbytes
+
+    # ------------------------------------------------------------------ as plain data
+
+    def state(self) -> dict[str, Any]:
+        """Everything as plain data."""
+        rows = slice(self.first, self.last + 1)
+        return {
+            "capacity": self.capacity, "n_rows": self.n_rows, "n_missing": self.n_missing.copy(),
+            "is_known": self.is_known.copy(), "knows_input": self.knows_input.copy(),
+            "input_sizes": self.input_sizes.copy(),
+            "series": self.series[rows].copy(), "inputs": self.inputs[rows].copy(),
+            "observed": self.observed[rows].copy(), "first": self.first,
+        }  # fmt: skip
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Become what `state` was taken from."""
+        self.first, self.n_rows = state["first"], state["n_rows"]
+        rows = slice(self.first, self.first + len(state["series"]))
+        self.last = rows.stop - 1
+        self.series[rows], self.inputs[rows], self.observed[rows] = state["series"], state["inputs"], state["observed"]
+        self.n_missing, self.is_known = state["n_missing"].copy(), state["is_known"].copy()
+        self.knows_input, self.input_sizes = state["knows_input"].copy(), state["input_sizes"].copy()

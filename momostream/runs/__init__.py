@@ -1,0 +1,3 @@
+"""Predict and learn a whole feed: plan, fleet, run, scores."""
+
+from __future__ import annotations

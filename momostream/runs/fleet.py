@@ -1,0 +1,359 @@
+"""One model per key, as many as there are sensors or machines, within a budget of memory.
+
+A `Fleet` makes a model when the first row of a key comes and keeps those in use in memory. Beyond its budget, the ones
+used least recently are put to rest in the store, or compressed in memory where there is none: without their factors,
+which are most of a model and can be made again. A model that comes back goes on bit for bit as if it had never left.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from statistics import median
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+
+from momostream.estimators.regressor import LEAST_PARAMETER, MOMoGPRegressor
+from momostream.estimators.vocabulary import Vocabulary
+from momostream.storage.blocks import Packed
+from momostream.storage.store import DeadLetter, Key, Output, Position, Store, plain_key
+
+if TYPE_CHECKING:
+    from momostream.storage.blocks import Model
+
+__all__ = ["Fleet"]
+
+# Kin: how many are asked, and the rows from which on a model knows something; it tells again when it has twice as many.
+N_KIN, KIN_ROWS = 16, 200
+# Touches after which the size of a model is looked up again, at the least; it changes slowly.
+SIZE_EVERY = 16
+# What a model takes beside its arrays.
+MODEL_BYTES = 100_000
+
+
+class _Live:
+    """A model in memory, and its size when that was last looked up."""
+
+    __slots__ = ("left", "model", "nbytes", "wait")
+
+    def __init__(self, model: Model) -> None:
+        self.model = model
+        self.nbytes = 0
+        # A model that comes back makes its factors anew and grows fast: looked at after 1, 2, 4, ... touches.
+        self.wait = self.left = 1
+
+
+class Fleet:
+    """Models by key: rows in, predictions out, as many in memory as the budget allows.
+
+    Parameters
+    ----------
+    template
+        A model without rows, whose parameters every new key gets; or a function that returns a model for a key.
+    store
+        Where models rest and commits go. Without one, models at rest stay in memory, compressed.
+    memory_budget
+        Bytes for all models, in use and at rest. The model in use stays, whatever it takes.
+    kin
+        A new model starts from the hyper-parameters of others, where they have some: the median over the last 16 that
+        have reached 200 rows or doubled since. That helps its first thirty rows or so; what it says then depends on
+        the order in which rows of different keys come, though not on which models are in memory.
+
+    Notes
+    -----
+    All models in a store stem from the same place of the source, that of the last commit, or rows would be lost or
+    learnt twice after a crash. So a model that has to leave between two commits is put into the transaction that the
+    next `commit` ends: others do not see it before, and without that commit it is as it was. `close` does not commit,
+    for the same reason.
+
+    Every call that asks a model counts as a change of it: which factors there are, and which parts were used last, is
+    part of a model. A drift detector starts afresh when a model comes back, as it does when a model is loaded.
+
+    To be used by one thread at a time.
+
+    Examples
+    --------
+    >>> from momostream import MOMoGPRegressor
+    >>> from momostream.datasets.wind import WindFarm
+    >>> fleet = Fleet(MOMoGPRegressor(clock="time", seed=0))
+    >>> for key, x, y in WindFarm(3, seed=0).take(300):
+    ...     prediction = fleet.predict_one(key, x)
+    ...     fleet.learn_one(key, x, y)
+    >>> list(fleet), fleet.n_live, fleet.model("T02").n_rows
+    (['T01', 'T02', 'T03'], 3, 100)
+    >>> fleet.predict_one("T04", x)
+    {}
+    """
+
+    def __init__(
+        self,
+        template: Model | Callable[[Any], Model],
+        *,
+        store: Store | None = None,
+        memory_budget: int = 1 << 30,
+        kin: bool = False,
+    ) -> None:
+        if isinstance(memory_budget, bool) or not isinstance(memory_budget, int) or memory_budget < 0:
+            raise ValueError(f"memory_budget={memory_budget!r} is not accepted: use a whole number of bytes, or 0")
+        if not callable(template) and template.n_rows:
+            raise ValueError("the template has learnt rows: use a model without any")
+        self.template, self.store, self.memory_budget, self.kin = template, store, memory_budget, kin
+        # Live models, least recently used first.
+        self._live: OrderedDict[Key, _Live] = OrderedDict()
+        self._packed: dict[Key, Packed] = {}
+        self._changed: set[Key] = set()
+        self._keys: set[Key] = set() if store is None else set(store.keys())
+        self._live_bytes = self._packed_bytes = 0
+        #: Plain data about the fleet, which its store keeps.
+        self.about: dict[str, Any] = {}
+        # By key, newest last: lengthscales by input, and noise.
+        self._kin: OrderedDict[Key, tuple[dict[Any, float], float]] = OrderedDict()
+        if store is not None:
+            self._read_notes(store.notes)
+
+    # ------------------------------------------------------------------ rows
+
+    def learn_one(self, key: Any, x: Mapping[Any, Any] | None, y: Any) -> None:
+        """Learn one row of a key; the first row of a key makes its model.
+
+        Parameters
+        ----------
+        key
+            A text, a whole number, or a tuple of such.
+        x
+            Inputs by name.
+        y
+            Targets by name; for forecasters the series.
+        """
+        key = plain_key(key)
+        found = self._find(key)
+        model = self._fresh(key) if found is None else found
+        n_before = model.n_rows
+        _learn(model, x, y)
+        if self.kin and model.n_rows > n_before:
+            self._meet_kin(key, model)
+        if found is None:
+            # After learning: a first row that is refused makes no model.
+            self.add(key, model)
+
+    def predict_one(self, key: Any, x: Mapping[Any, Any], with_dist: bool = False) -> Any:
+        """Predict the targets of one row; an unknown key gives what a model without rows gives, ``{}``."""
+        model = self._find_or_make(key)
+        if not isinstance(model, MOMoGPRegressor):
+            raise TypeError(f"the model of {key!r} forecasts series: use forecast")
+        return model.predict_one(x, with_dist)
+
+    def forecast(
+        self, key: Any, horizon: int, xs: Iterable[Mapping[Any, Any] | None] | None = None, with_dist: bool = False
+    ) -> Any:
+        """Forecast the next rows of a key; an unknown key gives what a model without rows gives, ``[]``."""
+        model = self._find_or_make(key)
+        if isinstance(model, MOMoGPRegressor):
+            raise TypeError(f"the model of {key!r} predicts rows from their inputs: use predict_one")
+        return model.forecast(horizon, xs, with_dist)
+
+    def model(self, key: Any) -> Any:
+        """The model of a key; it may be put to rest by the next call, and what is done to it then is lost."""
+        found = self._find(plain_key(key))
+        if found is None:
+            raise KeyError(key)
+        return found
+
+    def peek(self, key: Any) -> Any:
+        """The model of a key, None where there is none; as `model`."""
+        return self._find(plain_key(key))
+
+    def add(self, key: Any, model: Model) -> None:
+        """Take in a model that is there already, under a key that is not."""
+        key = plain_key(key)
+        if key in self._keys:
+            raise ValueError(f"there is a model of {key!r} already")
+        self._keys.add(key)
+        self._touch(key, _Live(model))
+
+    def _find_or_make(self, key: Any) -> Model:
+        """The model of a key; for an unknown one a model without rows, which is not kept."""
+        key = plain_key(key)
+        return self._find(key) or self._fresh(key)
+
+    # ------------------------------------------------------------------ keys
+
+    def keys(self) -> list[Key]:
+        """All keys, sorted by their `repr`."""
+        return sorted(self._keys, key=repr)
+
+    def __iter__(self) -> Iterator[Key]:
+        return iter(self.keys())
+
+    def __len__(self) -> int:
+        """Return the number of keys."""
+        return len(self._keys)
+
+    def __contains__(self, key: object) -> bool:
+        """Whether a key has a model."""
+        return plain_key(key) in self._keys
+
+    # ------------------------------------------------------------------ memory
+
+    @property
+    def n_live(self) -> int:
+        """Models in memory that are ready for use."""
+        return len(self._live)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the live models, as far as looked up; sizes change slowly and are not looked up at every row."""
+        return self._live_bytes
+
+    @property
+    def packed_bytes(self) -> int:
+        """Bytes of the models that rest in memory."""
+        return self._packed_bytes
+
+    def _find(self, key: Key) -> Model | None:
+        """The model of a key, brought back if it rests, for a call that may change it."""
+        live = self._live.get(key)
+        if live is None:
+            if key in self._packed:
+                live = _Live(self._packed[key].model())
+                self._packed_bytes -= self._packed.pop(key).nbytes
+            elif key in self._keys:
+                assert self.store is not None
+                live = _Live(self.store.load(key))
+            else:
+                return None
+        self._touch(key, live)
+        return live.model
+
+    def _touch(self, key: Key, live: _Live) -> None:
+        """Note that a model is in use and look up its size now and then; others make room for it."""
+        self._live[key] = live
+        self._live.move_to_end(key)
+        self._changed.add(key)
+        live.left -= 1
+        if live.left > 0:
+            return
+        nbytes = live.model.nbytes + MODEL_BYTES
+        self._live_bytes += nbytes - live.nbytes
+        live.nbytes = nbytes
+        # In proportion to its rows: looking costs more, and finds less that is new, the more there are.
+        live.left = live.wait = min(2 * live.wait, max(SIZE_EVERY, live.model.n_rows // 32))
+        while len(self._live) > 1 and self._live_bytes + self._packed_bytes > self.memory_budget:
+            self._put_to_rest()
+
+    def _put_to_rest(self) -> None:
+        """Let the model go that was used least recently."""
+        key, live = next(iter(self._live.items()))
+        # Before it leaves: a model that cannot be saved must not be lost.
+        if self.store is None:
+            self._packed[key] = packed = Packed(live.model)
+            self._packed_bytes += packed.nbytes
+        elif key in self._changed:
+            self.store.put(key, live.model)
+            self._changed.remove(key)
+        del self._live[key]
+        self._live_bytes -= live.nbytes
+
+    # ------------------------------------------------------------------ commits
+
+    def commit(
+        self,
+        source: Position | None = None,
+        outputs: Iterable[Output] = (),
+        dead: Iterable[DeadLetter] = (),
+        alarms: Iterable[Output] = (),
+    ) -> None:
+        """Write all models that have changed, with the position of the source; see `Store.commit`.
+
+        If it fails and no model has left memory since the last commit, the fleet is as it was, and the call may be
+        repeated. Else the rows since then are lost: open the store again, and go on from where it stands.
+        """
+        if self.store is None:
+            raise ValueError("the fleet has no store to commit to")
+        changed = {key: self._live[key].model for key in sorted(self._changed, key=repr)}
+        self.store.commit(changed, source, outputs, dead, self._notes(), alarms)
+        self._changed.clear()
+
+    def close(self) -> None:
+        """Let all models go and close the store; what has been learnt since the last commit is lost."""
+        self._live.clear()
+        self._packed.clear()
+        self._changed.clear()
+        self._live_bytes = self._packed_bytes = 0
+        if self.store is not None:
+            self.store.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    # ------------------------------------------------------------------ new models
+
+    def _fresh(self, key: Key) -> Model:
+        if not callable(self.template):
+            model: Model = self.template.clone()
+            return model
+        return self.template(key)
+
+    def _meet_kin(self, key: Key, model: Model) -> None:
+        """Start a model of one row from what its kin have found; take down what a grown one has found."""
+        n_rows = model.n_rows
+        if not isinstance(model, MOMoGPRegressor) or not (n_rows == 1 or _tells(n_rows)):
+            return
+        experts = model.hyperparameters
+        if not experts:
+            return
+        if n_rows > 1:
+            noise = median(expert["noise"] for expert in experts)
+            self._kin[key] = _medians(expert["lengthscales"] for expert in experts), noise
+            self._kin.move_to_end(key)
+            if len(self._kin) > N_KIN:
+                self._kin.popitem(last=False)
+        elif self._kin:
+            names = {name for expert in experts for name in expert["lengthscales"]}
+            found = _medians(lengthscales for lengthscales, _ in self._kin.values())
+            noise = median(noise for _, noise in self._kin.values())
+            model.set_hyperparameters({name: found[name] for name in names & found.keys()}, noise)
+
+    def _notes(self) -> dict[str, Any]:
+        """The kin, and what is said about the fleet, as plain data."""
+        return {
+            "about": self.about,
+            "kin": [
+                [Vocabulary([key]).state(), Vocabulary(lengths).state(), np.array([*lengths.values(), noise])]
+                for key, (lengths, noise) in self._kin.items()
+            ],
+        }
+
+    def _read_notes(self, notes: Mapping[str, Any]) -> None:
+        self.about = dict(notes.get("about", {}))
+        for key, names, values in notes.get("kin", []):
+            *lengths, noise = values.tolist()
+            lengthscales = dict(zip(Vocabulary.from_state(names).keys, lengths, strict=True))
+            self._kin[Vocabulary.from_state(key).keys[0]] = lengthscales, noise  # type: ignore[index]
+
+
+def _learn(model: Model, x: Mapping[Any, Any] | None, y: Any) -> None:
+    if isinstance(model, MOMoGPRegressor):
+        model.learn_one({} if x is None else x, y)
+    else:
+        model.learn_one(y, x)
+
+
+def _medians(found: Iterable[Mapping[Any, float]]) -> dict[Any, float]:
+    """Median by name, over those that have it, of what can be set."""
+    values: dict[Any, list[float]] = {}
+    for lengthscales in found:
+        for name, value in lengthscales.items():
+            if LEAST_PARAMETER <= value <= 1.0 / LEAST_PARAMETER:
+                values.setdefault(name, []).append(value)
+    return {name: median(values[name]) for name in values}
+
+
+def _tells(n_rows: int) -> bool:
+    """Whether a model of so many rows takes part among kin: 200, 400, 800, and so on."""
+    times, rest = divmod(n_rows, KIN_ROWS)
+    return not rest and times.bit_count() == 1

@@ -1,0 +1,3 @@
+"""What people see: outlines, drawings, plots, reports, the terminal."""
+
+from __future__ import annotations

@@ -1,0 +1,173 @@
+"""Drawings of circuits, of models for batches and of those that learn from a stream, and what all pictures share.
+
+Figures are made without pyplot: nothing stays open, and no backend is chosen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from momostream.batch.model import Model
+from momostream.show.outline import Box, outline
+
+if TYPE_CHECKING:
+    from momostream.estimators.forecaster import MOMoGPForecaster
+    from momostream.estimators.regressor import MOMoGPRegressor as StreamRegressor
+    from momostream.estimators.table import MOMoGPRegressor
+
+__all__ = ["figure_of", "new_axes", "plot_circuit"]
+
+COLOURS = {"sum": "#fde7c8", "gate": "#d6e6f5", "outputs": "#e6dcf2", "region": "#dcefd9", "more": "#f0f0f0"}
+LINE = "#555555"
+
+FONT_SIZE = 9.0
+# Inches of a letter at that size, of the frame and the gap between two boxes, and from one level to the next.
+LETTER_WIDTH, GAP_WIDTH, LEVEL_HEIGHT = 0.072, 0.25, 0.95
+
+
+def plot_circuit(
+    model: MOMoGPRegressor | StreamRegressor | MOMoGPForecaster | Model,
+    expert: str | int | None = None,
+    inputs: Sequence[str] | None = None,
+    outputs: Sequence[str] | None = None,
+    ax: Axes | None = None,
+    max_nodes: int = 40,
+) -> Figure:
+    """Draw the circuit of a model from the top down.
+
+    Sums are circles with a plus and their weights on the edges (the mean over the outputs where each has its own);
+    gates are boxes with the name of the covariate and the cuts on the edges; output splits are circles with a cross
+    and the names of the outputs on the edges; regions say how many rows they hold. Models that learn from a stream are
+    drawn as they are now.
+
+    Parameters
+    ----------
+    model
+        A fitted `momostream.estimators.table.MOMoGPRegressor` or its core model, a `momostream.MOMoGPRegressor` or a
+        `momostream.MOMoGPForecaster`.
+    expert
+        Name or position of one expert; None draws all of them below the root sum.
+    inputs, outputs
+        Names to use instead of those of the data. For models on a stream, ``inputs`` starts with the clock.
+    ax
+        Axes to draw into; None makes a figure of the size that the circuit needs.
+    max_nodes
+        Nodes drawn at most, upper levels first; the rest is counted in nodes with an ellipsis.
+
+    Returns
+    -------
+    matplotlib.figure.Figure
+        The figure that holds the drawing.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from momostream.estimators.table import MOMoGPRegressor
+    >>> x = np.linspace(0, 6, 40)
+    >>> model = MOMoGPRegressor(("matern32",), n_components=1, max_points=20, random_state=0).fit(x[:, None], x**2)
+    >>> figure = plot_circuit(model, inputs=["wind"])
+    >>> print([text.get_text().replace(chr(10), ", ") for text in figure.axes[0].texts])
+    ['wind', '≤ 3', '> 3', 'region 0, 20 rows', 'region 1, 20 rows']
+    >>> figure.savefig("circuit.png")  # doctest: +SKIP
+    """
+    places = _lay_out(outline(model, expert, inputs, outputs, max_nodes))
+    # Coordinates are inches from here on, so that letters and places can be compared.
+    unit = _stretch(places)
+    left = min(unit * place.x - 0.5 * place.width for place in places)
+    right = max(unit * place.x + 0.5 * place.width for place in places)
+    for place in places:
+        place.x *= unit
+    bottom = min(place.y for place in places) - 0.45 * LEVEL_HEIGHT
+    top = 0.3 * LEVEL_HEIGHT
+    shrink = 1.0
+    if ax is None:
+        ax = new_axes(max(right - left, 2.0), max(top - bottom, 1.0))
+    else:
+        # Letters shrink with the room that is given, so that neighbours do not overlap.
+        room = ax.get_position().size * figure_of(ax).get_size_inches()
+        shrink = min(1.0, room[0] / (right - left), room[1] / (top - bottom))
+    ax.set_axis_off()
+    ax.set(xlim=(left, right), ylim=(bottom, top))
+    _draw(ax, places, FONT_SIZE * shrink)
+    return figure_of(ax)
+
+
+@dataclass
+class _Place:
+    """Where a box goes."""
+
+    box: Box
+    level: int
+    children: list[_Place] = field(default_factory=list)
+    x: float = 0.0
+
+    @property
+    def y(self) -> float:
+        return -LEVEL_HEIGHT * self.level
+
+    @property
+    def width(self) -> float:
+        """Inches that the texts need, with a gap to the next box."""
+        return LETTER_WIDTH * max(map(len, f"{self.box.text}\n{self.box.edge}".split("\n"))) + GAP_WIDTH
+
+
+def _lay_out(root: Box) -> list[_Place]:
+    """Places of all boxes, level by level: leaves side by side, parents above the middle of their children."""
+    right = 0.0
+
+    def place(box: Box, level: int) -> _Place:
+        nonlocal right
+        found = _Place(box, level, [place(child, level + 1) for child in box.children])
+        if found.children:
+            found.x = 0.5 * (found.children[0].x + found.children[-1].x)
+        else:
+            found.x = right + 0.5 * found.width
+            right += found.width
+        return found
+
+    places = [place(root, 0)]
+    for parent in places:
+        places.extend(parent.children)
+    return places
+
+
+def _stretch(places: list[_Place]) -> float:
+    """Factor of all places such that no two neighbours on a level overlap."""
+    neighbours = [pair for pair in pairwise(places) if pair[0].level == pair[1].level]
+    return max((0.5 * (a.width + b.width) / (b.x - a.x) for a, b in neighbours), default=1.0)
+
+
+def _draw(ax: Axes, places: list[_Place], font_size: float) -> None:
+    text: dict[str, Any] = {"ha": "center", "va": "center", "linespacing": 1.15}
+    for place in places:
+        symbol = place.box.text in ("+", "×")
+        colour, style = COLOURS[place.box.kind], "circle,pad=0.2" if symbol else "round,pad=0.35"
+        frame = {"boxstyle": style, "fc": colour, "ec": LINE, "lw": 0.8}
+        ax.text(place.x, place.y, place.box.text, size=1.3 * font_size if symbol else font_size, bbox=frame, **text)
+        for child in place.children:
+            # Bent edges: labels stand above their child, as far from each other as the children are.
+            turn = place.y - 0.38 * LEVEL_HEIGHT
+            ax.plot([place.x, place.x, child.x, child.x], [place.y, turn, turn, child.y], color=LINE, lw=0.8)
+            if child.box.edge:
+                blank = {"boxstyle": "square,pad=0.1", "fc": "white", "ec": "none"}
+                above = child.x, child.y + 0.43 * LEVEL_HEIGHT
+                ax.text(*above, child.box.edge, size=0.9 * font_size, bbox=blank, **text)
+
+
+def new_axes(width: float, height: float) -> Axes:
+    """Axes of a new figure of this size in inches."""
+    # Not by pyplot: it would keep the figure alive until someone closes it.
+    return Figure(figsize=(width, height), layout="constrained", dpi=150).add_subplot()
+
+
+def figure_of(ax: Axes) -> Figure:
+    """The whole figure, also where the axes are part of a part of it."""
+    figure = ax.get_figure(root=True)
+    assert figure is not None
+    return figure

@@ -1,0 +1,335 @@
+"""Circuits in words: nested boxes with what stands in them and on the edges that lead to them, for pictures and text.
+
+Models for batches and models that learn from a stream look the same from here on.
+"""
+
+from __future__ import annotations
+
+import textwrap
+from collections import deque
+from collections.abc import Hashable, Iterable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from momostream.batch.experts import CircuitExpert, LinearMember
+from momostream.batch.model import Model
+from momostream.batch.nodes import GATE, KINDS, OUTPUTS, REGION, SUM, Circuit
+from momostream.horizon.model import HorizonModel
+from momostream.stream.leaf import Leaf
+from momostream.stream.model import StreamModel
+from momostream.stream.tree import Bundle, Gate, Sum, Tree
+
+if TYPE_CHECKING:
+    from momostream.estimators.forecaster import MOMoGPForecaster
+
+__all__ = ["Box", "Stream", "core_of", "counted", "has_learnt", "lock_of", "named", "names_of", "outline"]
+
+Array = NDArray[np.float64]
+
+# Letters of names in one line on an edge or in a box.
+EDGE_LETTERS = 16
+# Cells of a gate that are shown at its two ends; a feed that drifts is cut along time again and again.
+FIRST_CELLS, LAST_CELLS = 2, 4
+
+
+@dataclass
+class Box:
+    """A node: what is written in it, and on the edge that leads to it."""
+
+    kind: str
+    text: str
+    edge: str = ""
+    children: list[Box] = field(default_factory=list)
+    # Nodes of the circuit that it stands for.
+    n_nodes: int = 1
+
+    def walk(self) -> list[Box]:
+        """Return this box and all below it, upper levels first."""
+        found, queue = [], deque([self])
+        while queue:
+            box = queue.popleft()
+            found.append(box)
+            queue.extend(box.children)
+        return found
+
+
+def outline(
+    model: Any,
+    expert: str | int | None = None,
+    inputs: Sequence[Hashable] | None = None,
+    outputs: Sequence[Hashable] | None = None,
+    max_nodes: int = 40,
+) -> Box:
+    """The circuit of a model, or of one of its experts, from the top down; see `momostream.show.plots.plot_circuit`."""
+    if max_nodes < 1:
+        raise ValueError(f"max_nodes={max_nodes!r} is not accepted: use a whole number of at least 1")
+    with lock_of(model):
+        tree = _chosen(_trees(model, inputs, outputs), expert)
+    return _cut_off(_shorten(tree), max_nodes)
+
+
+class _Expert(NamedTuple):
+    """An expert below the root sum."""
+
+    name: str
+    weight: float
+    tree: Box
+    # Written on the edge to it: its weight, and its name where the drawing would not tell it.
+    edge: str
+
+
+def _trees(model: Any, inputs: Sequence[Hashable] | None, outputs: Sequence[Hashable] | None) -> list[_Expert]:
+    stream = Stream.of(model)
+    if stream is not None:
+        return _stream_trees(
+            stream, stream.inputs if inputs is None else inputs, stream.outputs if outputs is None else outputs
+        )
+    core = core_of(model)
+    inputs = names_of(model, "_input_names") if inputs is None else inputs
+    outputs = names_of(model, "_target_names") if outputs is None else outputs
+    weights = np.exp(core.log_weights).reshape(len(core.members), -1).mean(axis=1)
+    return [
+        _Expert(member.name, weight, _expert_tree(member, inputs, outputs), f"{member.name}\n{weight:.2f}")
+        for member, weight in zip(core.members, weights.tolist(), strict=True)
+    ]
+
+
+def _chosen(experts: list[_Expert], which: str | int | None) -> Box:
+    """The tree of one expert, or all below a root sum."""
+    names = [expert.name for expert in experts]
+    if which is None and len(experts) == 1:
+        return experts[0].tree
+    if which is None:
+        root = Box("sum", "+")
+        for expert in experts:
+            expert.tree.edge = expert.edge
+            root.children.append(expert.tree)
+        return root
+    if which in names:
+        return experts[names.index(str(which))].tree
+    if isinstance(which, int) and not isinstance(which, bool) and 0 <= which < len(names):
+        return experts[which].tree
+    raise ValueError(f"unknown expert {which!r}: the experts are {', '.join(map(repr, names))}")
+
+
+def _expert_tree(
+    member: CircuitExpert | LinearMember, inputs: Sequence[Hashable] | None, outputs: Sequence[Hashable] | None
+) -> Box:
+    if isinstance(member, LinearMember):
+        return Box("region", "linear\nmodel")
+    circuit, rows = member.described(), [region.n_rows for region in member.regions]
+
+    def box_of(number: int) -> Box:
+        node = circuit[number]
+        box = Box(KINDS[node.kind], "")
+        if node.kind == REGION:
+            box.text = f"region {node.region}\n{counted(rows[node.region], 'row')}"
+        elif node.kind == GATE:
+            box.text = f"x{node.column}" if inputs is None else named(inputs[node.column], EDGE_LETTERS)
+        else:
+            box.text = "+" if node.kind == SUM else "×"
+        for k, child in enumerate(node.children):
+            below = box_of(child)
+            below.edge = _edge_text(circuit, number, k, outputs)
+            box.children.append(below)
+        return box
+
+    return box_of(circuit.root)
+
+
+def _edge_text(circuit: Circuit, number: int, k: int, outputs: Sequence[Hashable] | None) -> str:
+    """What stands on the edge to child k; the gate itself names its covariate, so a cut needs no name."""
+    node = circuit[number]
+    if node.kind == SUM:
+        assert node.log_weights is not None
+        return f"{float(np.exp(node.log_weights[k]).mean()):.2f}"
+    if node.kind == OUTPUTS:
+        return _outputs_text(circuit[node.children[k]].outputs, outputs)
+    return _cell_text(list(node.cuts), k)
+
+
+def _outputs_text(owned: Iterable[int], outputs: Sequence[Hashable] | None) -> str:
+    names = [f"y{p}" if outputs is None else named(outputs[p]) for p in owned]
+    lines = textwrap.wrap(", ".join(names), EDGE_LETTERS)
+    return "\n".join(lines if len(lines) <= 2 else [f"{lines[0]} …", counted(len(names), "output")])
+
+
+def _cell_text(cuts: Sequence[float], k: int) -> str:
+    """The values that cell k of a gate owns."""
+    texts = [_cut_text(cut) for cut in cuts]
+    if k == 0:
+        return f"≤ {texts[0]}"
+    return f"> {texts[-1]}" if k == len(texts) else f"{texts[k - 1]} to\n{texts[k]}"
+
+
+def _cut_text(cut: float) -> str:
+    size = abs(cut)
+    # Times are large numbers that differ in their last digits; a sine misses zero by rounding.
+    return f"{cut:,.0f}" if 1e4 <= size < 1e12 else "0" if size < 1e-15 else f"{cut:.4g}"
+
+
+def _stream_trees(stream: Stream, inputs: Sequence[Hashable], outputs: Sequence[Hashable]) -> list[_Expert]:
+    found = []
+    for name, weight in zip(stream.members, stream.weights.tolist(), strict=True):
+        tree = stream.trees.get(name)
+        if tree is None:
+            found.append(_Expert(name, weight, Box("region", named(name, EDGE_LETTERS)), f"{weight:.2f}"))
+        else:
+            box = _stream_box(tree.root, inputs[tree.start :], outputs)
+            found.append(_Expert(name, weight, box, f"{named(name, EDGE_LETTERS)}\n{weight:.2f}"))
+    return found
+
+
+def _stream_box(node: Leaf | Gate | Sum | Bundle, inputs: Sequence[Hashable], outputs: Sequence[Hashable]) -> Box:
+    if isinstance(node, Leaf):
+        return Box("region", f"GP\n{counted(node.n_rows, 'row')}")
+    children = [_stream_box(child, inputs, outputs) for child in node.children]
+    if isinstance(node, Gate):
+        box, edges = (
+            Box("gate", named(inputs[node.column], EDGE_LETTERS)),
+            [_cell_text(node.cuts, k) for k in range(len(children))],
+        )
+    elif isinstance(node, Sum):
+        box, edges = Box("sum", "+"), [f"{weight:.2f}" for weight in np.exp(node.log_weights).mean(axis=1)]
+    else:
+        box, edges = Box("outputs", "×"), [_outputs_text(_owned(child), outputs) for child in node.children]
+    for child, edge in zip(children, edges, strict=True):
+        child.edge = edge
+    box.children = children
+    return box
+
+
+def _owned(node: Leaf | Gate | Sum | Bundle) -> list[int]:
+    """Positions of the outputs of a node."""
+    if isinstance(node, Leaf):
+        return node.targets.tolist()
+    if isinstance(node, Bundle):
+        return sorted(p for child in node.children for p in _owned(child))
+    return _owned(node.children[0])
+
+
+def _shorten(root: Box) -> Box:
+    """Keep the outer cells of gates that have many."""
+    for box in root.walk():
+        if box.kind == "gate" and len(box.children) > FIRST_CELLS + LAST_CELLS + 1:
+            hidden = box.children[FIRST_CELLS:-LAST_CELLS]
+            box.children[FIRST_CELLS:-LAST_CELLS] = [_more(hidden)]
+    return root
+
+
+def _more(hidden: list[Box]) -> Box:
+    """One box instead of several and all that is below them."""
+    n_nodes = sum(box.n_nodes for child in hidden for box in child.walk())
+    return Box("more", f"…\n{n_nodes} more", n_nodes=n_nodes)
+
+
+def _cut_off(root: Box, max_nodes: int) -> Box:
+    """Keep the first boxes, upper levels first; what is left out below a box becomes one box that counts it."""
+    every = root.walk()
+    kept = {id(box) for box in every[:max_nodes]}
+    for box in every[:max_nodes]:
+        hidden = [child for child in box.children if id(child) not in kept]
+        if hidden:
+            box.children = [child for child in box.children if id(child) in kept] + [_more(hidden)]
+    return root
+
+
+class Stream(NamedTuple):
+    """A model that learns from a stream, as outlines see it."""
+
+    members: tuple[str, ...]
+    # The mean over the outputs.
+    weights: Array
+    # By member; experts without a circuit have none.
+    trees: dict[str, Tree]
+    # Names of the columns of the points, the clock first, and of the outputs of the trees.
+    inputs: list[Hashable]
+    outputs: list[Hashable]
+
+    @classmethod
+    def of(cls, model: Any) -> Stream | None:
+        """None if the model learns from batches."""
+        if not hasattr(model, "learn_one"):
+            return None
+        core = model._model
+        if isinstance(core, StreamModel):
+            members = core.settings.members
+            trees = dict(zip(members, core.trees, strict=False))
+            names: list[Hashable] = ["clock", *model._inputs.keys]
+            return cls(members, core.root_weights().mean(axis=1), trees, names, list(model._targets.keys))
+        if isinstance(core, HorizonModel):
+            circuits = [part for part in (core.plain, core.residual) if part is not None]
+            found = [tree for part in circuits for tree in part.trees]
+            # Circuits come last.
+            trees = dict(zip(core.members[len(core.members) - len(found) :], found, strict=True))
+            outputs: list[Hashable] = [
+                f"{name}, step {step}" for step in range(1, core.settings.horizon + 1) for name in model.series
+            ]
+            return cls(core.members, core.weights.mean(axis=(1, 2)), trees, _point_names(model, core), outputs)
+        raise ValueError(f"this {type(model).__name__} has learnt no row yet")
+
+
+def _point_names(model: MOMoGPForecaster, core: HorizonModel) -> list[Hashable]:
+    """Names of what the circuits of a forecaster see, in the order in which `HorizonModel` writes it down."""
+    series = model.series
+    names: list[Hashable] = ["clock", *series, *model.inputs]
+    # As `calendar_terms` has them: two waves of the day, or one of the week.
+    n_waves = (core.n_inputs - len(model.inputs)) // 2
+    periods = {0: [], 1: ["week"], 2: ["day", "half day"]}[n_waves]
+    names += [f"{wave} of the {period}" for period in periods for wave in ("sine", "cosine")]
+    if core.settings.seasons:
+        names += [f"{name} one season ago" for name in series] + [f"{name} ahead one season ago" for name in series]
+    return names + [f"change of {name}" for name in series]
+
+
+def has_learnt(model: Any) -> bool:
+    """Whether a model on a stream has a circuit yet: it does not before the first value of a target."""
+    return model._model is not None
+
+
+def lock_of(model: Any) -> AbstractContextManager[Any]:
+    """Hold this while the model is looked at: another thread may go on learning."""
+    lock: AbstractContextManager[Any] = getattr(model, "_lock", nullcontext())
+    return lock
+
+
+def core_of(model: Any) -> Model:
+    """The fitted core model of a facade for batches, or the one given."""
+    core = getattr(model, "model_", model)
+    if not isinstance(core, Model) or not core.members:
+        raise ValueError(f"this {type(model).__name__} is not fitted: call fit first")
+    return core
+
+
+def names_of(model: Any, getter: str) -> list[str] | None:
+    """Names that the facade knows; the core model has none."""
+    names: list[str] | None = getattr(model, getter)() if hasattr(model, getter) else None
+    return names
+
+
+def named(name: Hashable, width: int = 60, n_lines: int = 2) -> str:
+    """A name as text of a drawing: in lines of at most so many letters, cut off where it needs more of them.
+
+    >>> print(named("bearing temperature of the gearbox, drive end", 20))
+    bearing temperature
+    of the gearbox, dri…
+    """
+    lines = textwrap.wrap(str(name), width) or [""]
+    if len(lines) > n_lines:
+        rest = " ".join(lines[n_lines - 1 :])
+        lines = [*lines[: n_lines - 1], f"{rest[: width - 1]}…"]
+    # A pair of dollar signs would be read as a formula.
+    return "\n".join(lines).replace("$", r"\$")
+
+
+def counted(number: int, what: str) -> str:
+    """A number of things.
+
+    >>> counted(1, "row"), counted(1200, "row")
+    ('1 row', '1,200 rows')
+    """
+    return f"{number:,} {what}{'' if number == 1 else 's'}"

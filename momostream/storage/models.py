@@ -1,0 +1,145 @@
+"""Models as files: rows, hyper-parameters and structure, checksummed, with nothing in them that could run.
+
+The format of the file is that of `momostream.storage.container`. A loaded model goes on exactly as the saved one would
+have, on the same machine with the same versions; factors are made again when they are needed. A drift detector is saved
+by its class and parameters and starts afresh.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from os import PathLike
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from river import base
+
+from momostream.estimators.regressor import MOMoGPRegressor
+from momostream.storage import container
+
+if TYPE_CHECKING:
+    from momostream.estimators.forecaster import MOMoGPForecaster
+
+__all__ = ["from_tree", "load", "save", "to_tree"]
+
+REGRESSOR, FORECASTER = "regressor", "forecaster"
+
+
+def save(model: MOMoGPRegressor | MOMoGPForecaster, path: str | PathLike[str]) -> None:
+    """Write a model to a file, all or nothing.
+
+    Parameters
+    ----------
+    model
+        The model.
+    path
+        File to create or replace.
+
+    Examples
+    --------
+    >>> import tempfile, pathlib
+    >>> from momostream import MOMoGPRegressor, load
+    >>> model = MOMoGPRegressor(seed=0)
+    >>> for t in range(20):
+    ...     model.learn_one({"x": t % 5}, {"y": 2.0 * (t % 5)})
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = pathlib.Path(folder) / "model.momo"
+    ...     model.save(path)
+    ...     again = load(path)
+    >>> again.predict_one({"x": 3}) == model.predict_one({"x": 3})
+    True
+    """
+    # Within the lock: what is learnt meanwhile must not be half of the file.
+    with model._lock:
+        kind, tree = to_tree(model)
+        container.write(path, kind, tree)
+
+
+def load(path: str | PathLike[str]) -> Any:
+    """Read a model that `save` wrote: a `momostream.MOMoGPRegressor` or a `momostream.MOMoGPForecaster`.
+
+    Raises
+    ------
+    momostream.storage.container.FileFormatError
+        The file is not one of ours, is cut off or altered, or comes from a newer version.
+    """
+    kind, tree = container.read(path)
+    if kind not in {REGRESSOR, FORECASTER}:
+        raise container.FileFormatError(f"{path}: holds a {kind}, expected a {REGRESSOR} or a {FORECASTER}")
+    try:
+        return from_tree(kind, tree)
+    except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
+        raise container.FileFormatError(f"{path}: the contents do not fit this version ({error})") from error
+
+
+def to_tree(model: MOMoGPRegressor | MOMoGPForecaster) -> tuple[str, dict[str, Any]]:
+    """The kind of a model, and all that it is as plain data that `momostream.storage.container` takes.
+
+    Arrays may be the model's own: hold its lock, or let it learn nothing, until they have been used.
+    """
+    kind = REGRESSOR if isinstance(model, MOMoGPRegressor) else FORECASTER
+    return kind, {"parameters": _plain_parameters(model), "state": model._state()}
+
+
+def from_tree(kind: str, tree: Mapping[str, Any]) -> MOMoGPRegressor | MOMoGPForecaster:
+    """The model that `to_tree` took apart."""
+    parameters = dict(tree["parameters"])
+    for name in ("bounds", "transforms"):
+        if parameters[name] is not None:
+            parameters[name] = dict(parameters[name])
+    model = _fresh(kind, parameters)
+    model._restore(tree["state"])
+    return model
+
+
+def _fresh(kind: str, parameters: dict[str, Any]) -> MOMoGPRegressor | MOMoGPForecaster:
+    if kind == REGRESSOR:
+        detector = parameters.pop("drift_detector")
+        return MOMoGPRegressor(**parameters, drift_detector=_detector(detector))
+    # Here and not above: river.time_series takes 2 s to import.
+    from momostream.estimators.forecaster import MOMoGPForecaster
+
+    return MOMoGPForecaster(**parameters)
+
+
+def _plain_parameters(model: MOMoGPRegressor | MOMoGPForecaster) -> dict[str, Any]:
+    parameters = dict(model._get_params())
+    for name in ("bounds", "transforms"):
+        value = parameters[name]
+        # Names of targets need not be text.
+        parameters[name] = None if value is None else [[key, item] for key, item in value.items()]
+    detector = getattr(model, "drift_detector", None)
+    if detector is not None:
+        # Here and not above: river.drift takes 2 s to import.
+        from river import drift
+
+        name = type(detector).__name__
+        if getattr(drift, name, None) is not type(detector):
+            raise TypeError(
+                f"cannot save a drift detector of {type(detector)}: only those of river.drift can be loaded"
+            )
+        parameters["drift_detector"] = [name, dict(detector._get_params())]
+    plain: dict[str, Any] = _plain(parameters)
+    return plain
+
+
+def _plain(value: Any) -> Any:
+    """The same without numpy's scalars, which are as good as parameters but are not saved."""
+    if isinstance(value, dict):
+        return {key: _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return type(value)(map(_plain, value))
+    return value.item() if isinstance(value, np.generic) else value
+
+
+def _detector(state: Any) -> Any:
+    """A fresh detector of `river.drift`; no other code is ever looked up by name."""
+    if state is None:
+        return None
+    from river import drift
+
+    name, parameters = state
+    kind = getattr(drift, name, None)
+    if not (isinstance(kind, type) and issubclass(kind, base.DriftDetector)):
+        raise container.FileFormatError(f"unknown drift detector {name!r}: only those of river.drift can be loaded")
+    return kind(**parameters)

@@ -1,0 +1,352 @@
+"""The model behind the streaming facades: experts under one stack, fed one row at a time.
+
+Arrays in column order; names, dicts and frames belong to the facades. NaN is a missing input or target.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Hashable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from momostream.distributions.joint import Distribution, MixtureDistribution
+from momostream.distributions.mixtures import Law, Mixture, Routed, StudentT
+from momostream.distributions.stacked import StackedLaw, Wrap, joint_law
+from momostream.stream.circuits import Circuits, StreamSettings, log
+from momostream.stream.lags import Autoregression
+from momostream.stream.moments import RunningMoments
+from momostream.stream.stack import Stack
+
+__all__ = ["StreamModel", "StreamSettings"]
+
+Array = NDArray[np.float64]
+
+# Rows are learnt in blocks of this many, once the first ones have been learnt one by one.
+BLOCK, SINGLY = 256, 64
+# In blocks, one step of heavy work is done for so many rows.
+ROWS_PER_STEP = 8
+
+
+class StreamModel(Circuits):
+    """Experts on the rows of a stream, stacked.
+
+    Parameters
+    ----------
+    settings
+        Parameters.
+    n_inputs, n_targets
+        Columns to begin with; `widen` adds more.
+
+    Attributes
+    ----------
+    n_learnt
+        Rows learnt so far.
+    """
+
+    def __init__(self, settings: StreamSettings, n_inputs: int, n_targets: int) -> None:
+        super().__init__(settings, n_inputs, n_targets)
+        self.inputs = RunningMoments(n_inputs)
+        self.lags = Autoregression(n_inputs, n_targets, settings.forgetting) if settings.has_lags else None
+        self.stack = Stack(len(settings.members), n_targets, settings.eta)
+        self.log_evidence = np.zeros(len(settings.members))
+        self._scratch()
+
+    def _scratch(self) -> None:
+        """Buffers, and views of the stack's law in which the experts write."""
+        self._point = np.zeros(len(self.rows.fill))
+        self._views = [self._point[tree.start :] for tree in self.trees]
+        self._x = self._point[1:]
+        law, n = self.stack.law, len(self.trees)
+        self._asked: list[tuple[Any, Array, Array, Array]] = [
+            (tree.predict, view, law[0, k], law[1, k])
+            for k, (tree, view) in enumerate(zip(self.trees, self._views, strict=True))
+        ]
+        if self.lags is not None:
+            self._asked.append((self.lags.predict, self._x, law[0, n : n + 3], law[1, n : n + 3]))
+        self._is_stacked = self.settings.weights == "stacking"
+        self._predicted: bytes | None = None
+
+    # ------------------------------------------------------------------ one row
+
+    def predict(self, x: Array, time: float) -> Array:
+        """Mean of each output at ``x``; NaN is a missing input. The array is overwritten by the next call."""
+        point = self._point
+        point[0] = time
+        self._x[:] = x
+        # A product with itself is the cheapest way to find a NaN.
+        if math.isnan(point.dot(point)):
+            gaps = np.isnan(point)
+            point[gaps] = np.concatenate([[0.0], self.inputs.mean])[gaps]
+        key = point.tobytes()
+        if key != self._predicted:
+            for predict, view, location, spread in self._asked:
+                predict(view, location, spread)
+            self.stack.predict()
+            self._predicted = key
+        return self.stack.mean if self._is_stacked else self._shares() @ self.stack.law[0]
+
+    def _shares(self) -> Array:
+        """Weight of each expert where they are not stacked."""
+        known = np.isfinite(self.stack.law[1]).all(axis=1)
+        log_weights = np.where(known, self.log_evidence, -np.inf)
+        if not known.any():
+            return np.full(len(known), 1.0 / len(known))
+        return np.exp(log_weights - np.logaddexp.reduce(log_weights))
+
+    def law(self, wrap: Wrap | None = None) -> Callable[[], Distribution]:
+        """The law of the row that was predicted last, as something that needs the model no more.
+
+        ``wrap`` turns the marginals into those of the user's units.
+        """
+        if not self._is_stacked:
+            mixture = MixtureDistribution(self._mixture())
+            return lambda: mixture
+        return StackedLaw(self.stack.law.copy(), *self.stack.copula, wrap)
+
+    def _mixture(self) -> Law:
+        shares = self._shares()
+        location, spread = self.stack.law[0], self.stack.law[1]
+        parts: list[Law] = []
+        for tree, view in zip(self.trees, self._views, strict=True):
+            parts.append(tree.law(tree.root, view, self.n_targets))
+        for k in range(len(parts), len(shares)):
+            scale = np.where(np.isfinite(spread[k]) & (spread[k] > 0.0), spread[k], 1.0)
+            parts.append(StudentT(location[k][None].copy(), np.diag(scale**2), 10.0))
+        used = [k for k in range(len(parts)) if shares[k] > 0.0]
+        return Mixture(np.log(shares[used]), [parts[k] for k in used])
+
+    def learn(self, x: Array, y: Array, time: float) -> None:
+        """Learn one row; NaN is missing. A row without any target is not learnt."""
+        if math.isnan(y.dot(y)) and np.isnan(y).all():
+            return
+        self.predict(x, time)
+        if self._is_stacked:
+            self.stack.learn(y)
+        else:
+            self._weigh(y)
+        if self.lags is not None:
+            self.lags.learn(self._x, y)
+        self.inputs.learn(x)
+        self.learn_trees(self._point, y)
+        self._predicted = None
+
+    def _work(self) -> None:
+        """As for all circuits, but first the weights of the lags."""
+        if self.lags is not None and self.lags.is_due:
+            self.lags.refresh()
+            # The first refreshes are small, and one follows the other.
+            if self.n_learnt > 64:
+                self._collect()
+                return
+        super()._work()
+
+    # ------------------------------------------------------------------ many rows
+
+    def learn_many(self, X: Array, Y: Array, times: Array | None, thorough: bool = False) -> None:
+        """Learn rows in order, in blocks.
+
+        Parameters
+        ----------
+        X, Y
+            Inputs and targets; NaN is missing.
+        times
+            Time of each row; by default the number of rows learnt before it.
+        thorough
+            Do all work that is due after each block, instead of a few steps of it.
+        """
+        known = ~np.isnan(Y).all(axis=1)
+        X, Y = X[known], Y[known]
+        times = None if times is None else times[known]
+        at = 0
+        while at < len(X):
+            small = self.n_learnt < SINGLY or not self._is_stacked
+            size = 1 if small else min(BLOCK, len(X) - at, self.lags.room if self.lags is not None else BLOCK)
+            rows = slice(at, at + max(size, 1))
+            now = self.n_learnt + np.arange(len(X[rows]), dtype=np.float64) if times is None else times[rows]
+            if size <= 1:
+                self.learn(np.ascontiguousarray(X[at]), np.ascontiguousarray(Y[at]), float(now[0]))
+            else:
+                self._learn_block(X[rows], np.ascontiguousarray(Y[rows]), now)
+                for _ in range(max(size // ROWS_PER_STEP, 1)):
+                    self._work()
+            if thorough:
+                self.finish()
+            at = rows.stop
+
+    def _learn_block(self, X: Array, Y: Array, times: Array) -> None:
+        points = np.column_stack([times, X])
+        if np.isnan(points).any():
+            # A missing input takes the mean of the rows before it.
+            for i, x in enumerate(X):
+                points[i, 1:] = np.where(np.isnan(x), self.inputs.mean, x)
+                self.inputs.learn(np.ascontiguousarray(x))
+        else:
+            self.inputs.learn_rows(np.ascontiguousarray(X))
+        numbers = self.rows.extend(points, Y)
+        laws = np.empty((len(X), 5, len(self.settings.members), self.n_targets))
+        self._fill(laws, lambda k, P, a, b: self.trees[k].learn_rows(numbers, P, Y, a, b), points)
+        if self.lags is not None:
+            part = np.empty((len(X), 2, 3, self.n_targets))
+            self.lags.learn_rows(np.ascontiguousarray(points[:, 1:]), Y, part)
+            laws[:, :2, len(self.trees) :] = part
+        self.stack.learn_rows(Y, laws)
+        self.n_learnt += len(X)
+        self._predicted = None
+        self._forget()
+
+    def _fill(self, laws: Array, ask: Callable[[int, Array, Array, Array], None], points: Array) -> None:
+        """Let each tree write its locations and spreads."""
+        for k, tree in enumerate(self.trees):
+            part = np.empty((2, len(points), self.n_targets))
+            ask(k, np.ascontiguousarray(points[:, tree.start :]), part[0], part[1])
+            laws[:, 0, k], laws[:, 1, k] = part
+
+    def predict_many(
+        self, X: Array, times: Array, names: tuple[Hashable, ...] | None = None, wrap: Wrap | None = None
+    ) -> Distribution:
+        """The law of many rows, all given the rows learnt so far."""
+        points = np.column_stack([times, np.where(np.isnan(X), self.inputs.mean, X)])
+        if not self._is_stacked:
+            return _many_mixtures(self, points, names)
+        laws = np.empty((len(X), 5, len(self.settings.members), self.n_targets))
+        self._fill(laws, lambda k, P, a, b: self.trees[k].predict_rows(P, a, b), points)
+        if self.lags is not None:
+            part = np.empty((2, len(X), 3, self.n_targets))
+            self.lags.predict_rows(np.ascontiguousarray(points[:, 1:]), part[0], part[1])
+            laws[:, 0, len(self.trees) :], laws[:, 1, len(self.trees) :] = part
+        self.stack.predict_rows(laws)
+        self._predicted = None
+        return joint_law(laws, *self.stack.copula, wrap, names)
+
+    # ------------------------------------------------------------------ the root
+
+    def root_weights(self) -> Array:
+        """Weight of each expert and output, shape ``(n_experts, n_targets)``."""
+        if self._is_stacked:
+            return self.stack.weights
+        weights = np.exp(self.log_evidence - np.logaddexp.reduce(self.log_evidence))
+        return np.repeat(weights[:, None], self.n_targets, axis=1)
+
+    def explain(self, n_neighbours: int) -> tuple[Array, Array, list[tuple[int, float, Array, Array]]]:
+        """Shares of the experts, relevance of each column and the nearest rows, for the row predicted last.
+
+        Returns
+        -------
+        shares
+            Shape ``(n_experts, n_targets)``.
+        relevance
+            Of the time and each input, sums to one.
+        neighbours
+            Number, similarity, point and targets of stored rows, nearest first.
+        """
+        shares = self.stack.law[4].copy()
+        if not self._is_stacked:
+            shares = np.repeat(self._shares()[:, None], self.n_targets, axis=1)
+        relevance = np.zeros(1 + self.n_inputs)
+        similarity: dict[int, float] = {}
+        for k, (tree, view) in enumerate(zip(self.trees, self._views, strict=True)):
+            for leaf in tree.reached(view):
+                X, _ = leaf.data()
+                weight = shares[k].mean() + 1e-12
+                relevance[tree.start :] += weight * (X.std(axis=0) * leaf.inputs[1]) ** 2 if len(X) else 0.0
+                for number, value in zip(leaf.numbers, leaf.similarity(X, view), strict=True):
+                    similarity[int(number)] = max(similarity.get(int(number), 0.0), float(value))
+        nearest = sorted(similarity, key=lambda number: -similarity[number])[:n_neighbours]
+        points, Y = self.rows.gather(np.array(nearest, dtype=np.int64))
+        total = relevance.sum()
+        neighbours = [(n, similarity[n], p, y) for n, p, y in zip(nearest, points, Y, strict=True)]
+        return shares, relevance / total if total > 0.0 else relevance, neighbours
+
+    def react(self, action: str) -> None:
+        """Answer drift: ``"retune"``, ``"widen"`` or ``"forget"``."""
+        log.info("row %d: drift, %s", self.n_learnt, action)
+        self._predicted = None
+        if action == "widen":
+            self.stack.widen_scales(2.0)
+        elif action == "forget":
+            keep = min(len(self.rows), max(16, self.settings.max_points // 4))
+            self._jobs.clear()
+            for tree in self.trees:
+                tree.restart(np.arange(self.rows.stop - keep, self.rows.stop))
+            self.rows.drop_before(self.rows.stop - keep)
+        else:
+            self.retune()
+
+    def set_hyperparameters(self, lengthscales: dict[int, float], noise: float | None) -> None:
+        """As for all circuits."""
+        super().set_hyperparameters(lengthscales, noise)
+        self._predicted = None
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes held by rows, factors and the larger statistics."""
+        return super().nbytes + self.stack.nbytes + (self.lags.nbytes if self.lags is not None else 0)
+
+    def _weigh(self, y: Array) -> None:
+        """Where experts are not stacked: weigh them by the product of all their densities if that is asked for."""
+        shares = self._shares()[:, None]
+        location, spread = self.stack.law[0], np.where(np.isfinite(self.stack.law[1]), self.stack.law[1], 0.0)
+        mean = (shares * location).sum(axis=0)
+        with np.errstate(over="ignore"):
+            squares = np.where(shares > 0.0, spread**2 + (location - mean) ** 2, 0.0)
+        variance = (shares * squares).sum(axis=0)
+        self.stack.note(np.where(variance > 0.0, (y - mean) / np.sqrt(np.maximum(variance, 1e-300)), np.nan))
+        if self.settings.weights == "posterior":
+            law = self.stack.law
+            with np.errstate(invalid="ignore", divide="ignore"):
+                density = -0.5 * ((y - law[0]) / law[1]) ** 2 - np.log(law[1])
+            self.log_evidence += np.nansum(np.where(np.isfinite(density), density, 0.0), axis=1)
+            self.log_evidence -= self.log_evidence.max()
+
+    # ------------------------------------------------------------------ columns that come later
+
+    def widen(self, inputs: Array, n_targets: int) -> None:
+        """Add input columns, which older rows are taken to have had at these values, and target columns."""
+        self.rows.add_inputs(list(inputs))
+        self.rows.add_targets(n_targets)
+        self.inputs.widen(inputs)
+        for job in self._jobs:
+            # Their rows have other columns now.
+            if job.kind == "tune":
+                job.tuner = None
+        for tree in self.trees:
+            tree.widen()
+        if self.lags is not None:
+            self.lags.widen(self.n_inputs, self.n_targets, self.rows.fill[1:])
+        if n_targets:
+            self.stack.widen(self.n_targets)
+        self._scratch()
+
+    # ------------------------------------------------------------------ as plain data
+
+    def state(self) -> dict[str, Any]:
+        """Everything that cannot be made again, as plain data."""
+        return {
+            **super().state(), "lags": None if self.lags is None else self.lags.state(), "stack": self.stack.state(),
+            "inputs": self.inputs.moments.copy(), "log_evidence": self.log_evidence.copy(),
+        }  # fmt: skip
+
+    @classmethod
+    def from_state(cls, settings: StreamSettings, state: dict[str, Any]) -> StreamModel:
+        """The model that `state` was taken from; goes on as it would have."""
+        model = cls(settings, len(state["rows"]["fill"]) - 1, state["rows"]["Y"].shape[1])
+        model.restore(state)
+        if model.lags is not None:
+            model.lags.restore(state["lags"])
+        model.stack.restore(state["stack"])
+        model.inputs.moments = state["inputs"].copy()
+        model.log_evidence = state["log_evidence"].copy()
+        model._scratch()
+        return model
+
+
+def _many_mixtures(model: StreamModel, points: Array, names: tuple[Hashable, ...] | None) -> Distribution:
+    """Exact mixtures of many rows, each on its own: components differ from row to row."""
+    laws = []
+    for point in points:
+        model.predict(point[1:], float(point[0]))
+        laws.append(model._mixture())
+    return MixtureDistribution(Routed(np.arange(len(laws)), laws), names)

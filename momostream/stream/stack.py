@@ -1,0 +1,245 @@
+"""The root of a stream: experts stacked per output, joined by one t-copula, learnt from predictions as they were made.
+
+Each expert gives a location and a spread per output. What is learnt on top, one row at a time:
+
+* the *weights* of the experts, per output, by steps of expectation-maximisation; in a given row an expert that is less
+  sure than usual counts for less;
+* a *tail* per expert and output: degrees of freedom from a few candidates by discounted log score, each with a variance
+  factor by a robust running mean; and one common scale factor per output, which undoes what mixing adds to the spread;
+* the *copula*: correlations of the normal scores of the targets, forgotten at several speeds, and degrees of freedom;
+  the pair that has predicted best so far is used.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import gammaln, ndtr, stdtr, stdtrit
+
+from momostream.distributions.student import t_log_norm
+from momostream.kernels.scalar import UNKNOWN
+from momostream.kernels.stack import (
+    CDF_PER_UNIT,
+    CDF_REACH,
+    SCORE_PER_UNIT,
+    SCORE_REACH,
+    refresh_copula,
+    stack_learn_rows,
+    stack_predict,
+    stack_predict_rows,
+)
+
+__all__ = ["Stack"]
+
+Array = NDArray[np.float64]
+
+# Degrees of freedom of the tails.
+TAILS = (2.5, 4.0, 8.0, 100.0)
+FIRST_TAIL = 2
+# Steps: of the weights and their floor, of the variance factors, discount of the tails' scores, step of the common
+# scale, of the usual scale.
+ETA, LEAST_WEIGHT, TAIL_STEP, TAIL_DISCOUNT, SCALE_STEP, USUAL_STEP = 0.1, 1e-4, 0.01, 0.998, 0.005, 0.02
+SHARPNESS = 2.5
+
+# Speeds of the copula's correlation, its degrees of freedom, discount of their scores.
+SPEEDS = (0.97, 0.99, 0.998)
+COPULA_TAILS = (4.0, 8.0, 20.0)
+COPULA_DISCOUNT = 0.995
+# The prior of the correlation is worth this many rows per output; what is left of a perfect correlation.
+PRIOR_ROWS, CORRELATION_FLOOR = 0.05, 1e-5
+
+
+class Stack:
+    """Weights, tails and copula of ``n_experts`` experts over ``n_targets`` outputs.
+
+    Attributes
+    ----------
+    law
+        Shape ``(5, n_experts, n_targets)``: location, spread (both written by the experts), scale, degrees of freedom
+        and weight (written by `predict`).
+    mean
+        Stacked mean of each output.
+
+    Examples
+    --------
+    >>> stack = Stack(n_experts=2, n_targets=1)
+    >>> for y in (1.0, 1.2, 0.8, 1.1, 0.9, 1.0, 1.2, 0.8):
+    ...     stack.law[0], stack.law[1] = [[1.0], [5.0]], 0.2
+    ...     _ = stack.predict()
+    ...     stack.learn(np.array([y]))
+    >>> bool(stack.weights[0, 0] > 0.6)
+    True
+    """
+
+    def __init__(self, n_experts: int, n_targets: int, eta: float = ETA) -> None:
+        self.eta = eta
+        K, P, G = n_experts, n_targets, len(TAILS)
+        self.mixing = np.empty((3, K, P))
+        self.mixing[0], self.mixing[1], self.mixing[2] = 1.0 / K, UNKNOWN, FIRST_TAIL
+        self.tails = np.zeros((2, K, P, G))
+        self.tails[0] = 1.0
+        self.outputs = np.zeros((4, P))
+        C, V = len(SPEEDS), len(COPULA_TAILS)
+        self.moments, self.pairs = np.zeros((2, C, P, P))
+        self.fit = np.zeros((C, V))
+        # Where no row ever has all targets nothing is scored: the slowest correlation and the middle tail then.
+        self.fit[-1, 1] = 1e-9
+        self.n_rows = 0
+        self._scratch()
+        self._refresh_copula()
+
+    def _scratch(self) -> None:
+        K, P = self.mixing.shape[1:]
+        C = len(SPEEDS)
+        self.law = np.full((5, K, P), np.inf)
+        self._laws = self.law[None]
+        self.mean = np.zeros(P)
+        self._rates = np.array([self.eta, LEAST_WEIGHT, TAIL_STEP, TAIL_DISCOUNT, SCALE_STEP, USUAL_STEP])
+        self._likelihood, self._scores, self._work = np.empty(K), np.full(P, np.nan), np.empty((2, P))
+        self._R, self._factors, self._log_dets = np.zeros((C, P, P)), np.zeros((C, P, P)), np.zeros(C)
+        self._norms = _copula_norms(P)
+        self._copula: tuple[Array, float] | None = None
+        # Correlations move slowly; many outputs make their factors dear.
+        self._every = max(4, P // 4)
+
+    @property
+    def weights(self) -> Array:
+        """Learnt weight of each expert and output, shape ``(n_experts, n_targets)``."""
+        return self.mixing[0]
+
+    @property
+    def copula(self) -> tuple[Array, float]:
+        """Correlation between the outputs and degrees of freedom of the copula that has predicted best so far."""
+        if self._copula is None:
+            speed, tail = divmod(int(self.fit.argmax()), len(COPULA_TAILS))
+            # A copy: laws that were handed out keep the correlation of their time.
+            self._copula = self._R[speed].copy(), COPULA_TAILS[tail]
+        return self._copula
+
+    def predict(self) -> Array:
+        """Fill in scales, tails and weights of `law` and return the stacked mean."""
+        stack_predict(SHARPNESS, tail_candidates(), self.mixing, self.tails, self.outputs, self.law, self.mean)
+        return self.mean
+
+    def learn(self, y: Array) -> None:
+        """Learn from the targets of the row that was predicted last; NaN is missing."""
+        self._learn(y[None], self._laws)
+
+    def learn_rows(self, Y: Array, laws: Array) -> None:
+        """Predict and learn rows one after the other; ``laws`` ``(n, 5, n_experts, n_targets)`` as `law` for each."""
+        self._learn(Y, laws)
+
+    def _learn(self, Y: Array, laws: Array) -> None:
+        # One call also for one row: it costs less than several smaller ones.
+        stack_learn_rows(
+            SHARPNESS, self._rates, self.n_rows, self._every, Y, tail_candidates(), cdf_tables(), _SPEEDS,
+            COPULA_DISCOUNT, _COPULA_TAILS, self._norms, _quantile_tables(), PRIOR_ROWS * Y.shape[1],
+            CORRELATION_FLOOR, self.mixing, self.tails, self.outputs, laws, self.mean, self._likelihood, self._scores,
+            self._R, self._factors, self._log_dets, self.moments, self.pairs, self.fit, self._work,
+        )  # fmt: skip
+        before = self.n_rows // self._every
+        self.n_rows += len(Y)
+        if self.n_rows // self._every > before:
+            self._copula = None
+
+    def predict_rows(self, laws: Array) -> Array:
+        """Fill in ``laws`` ``(n, 5, n_experts, n_targets)`` as `predict` does for one row; returns the means."""
+        means = np.empty((len(laws), laws.shape[3]))
+        stack_predict_rows(SHARPNESS, tail_candidates(), self.mixing, self.tails, self.outputs, laws, means)
+        return means
+
+    @property
+    def surprise(self) -> float:
+        """Mean square of the normal scores of the targets learnt last: about 1 where predictions are honest."""
+        seen = self._scores[~np.isnan(self._scores)]
+        return float(np.mean(seen**2)) if len(seen) else math.nan
+
+    def note(self, scores: Array) -> None:
+        """Take the normal scores of a row from elsewhere, where nothing is stacked."""
+        self._scores[:] = np.clip(scores, -SCORE_REACH, SCORE_REACH)
+
+    def widen_scales(self, factor: float) -> None:
+        """Multiply all scales; they are learnt back if that was needless."""
+        self.outputs[0] += math.log(factor)
+
+    def _refresh_copula(self) -> None:
+        P = self.mixing.shape[2]
+        prior = PRIOR_ROWS * P
+        refresh_copula(prior, CORRELATION_FLOOR, self.moments, self.pairs, self._R, self._factors, self._log_dets)
+        self._copula = None
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of what was learnt."""
+        return sum(getattr(self, name).nbytes for name in self._ARRAYS)
+
+    # ------------------------------------------------------------------ columns that come later
+
+    def widen(self, n_targets: int) -> None:
+        """Make room for more outputs."""
+        old = self.mixing.shape[2]
+        fresh = Stack(self.mixing.shape[1], n_targets, self.eta)
+        fresh.mixing[:, :, :old], fresh.tails[:, :, :old], fresh.outputs[:, :old] = (
+            self.mixing,
+            self.tails,
+            self.outputs,
+        )
+        fresh.moments[:, :old, :old], fresh.pairs[:, :old, :old] = self.moments, self.pairs
+        fresh.fit, fresh.n_rows = self.fit, self.n_rows
+        fresh._refresh_copula()
+        self.__dict__ = fresh.__dict__
+
+    # ------------------------------------------------------------------ as plain data
+
+    _ARRAYS = ("mixing", "tails", "outputs", "moments", "pairs", "fit")
+
+    def state(self) -> dict[str, Any]:
+        """Everything as plain data."""
+        arrays = {name: getattr(self, name).copy() for name in self._ARRAYS}
+        copula = {"R": self._R.copy(), "factors": self._factors.copy(), "log_dets": self._log_dets.copy()}
+        return {**arrays, **copula, "n_rows": self.n_rows}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Become what `state` was taken from."""
+        for name in self._ARRAYS:
+            setattr(self, name, state[name].copy())
+        self.n_rows = state["n_rows"]
+        self._scratch()
+        self._R[:], self._factors[:], self._log_dets[:] = state["R"], state["factors"], state["log_dets"]
+
+
+_SPEEDS, _COPULA_TAILS = np.array(SPEEDS), np.array(COPULA_TAILS)
+
+
+@cache
+def tail_candidates() -> Array:
+    """Degrees of freedom of the tails and their log norms."""
+    dofs = np.array(TAILS)
+    return np.vstack([dofs, t_log_norm(dofs)])
+
+
+@cache
+def cdf_tables() -> Array:
+    """Distribution functions of the tails over asinh(z)."""
+    n = int(2 * CDF_REACH * CDF_PER_UNIT) + 1
+    z = np.sinh(np.linspace(-CDF_REACH, CDF_REACH, n))
+    return np.array([stdtr(dof, z) for dof in TAILS])
+
+
+@cache
+def _quantile_tables() -> Array:
+    """Quantiles of the copula's Student-t's over normal scores."""
+    n = int(2 * SCORE_REACH * SCORE_PER_UNIT) + 1
+    scores = np.linspace(-SCORE_REACH, SCORE_REACH, n)
+    lower = np.array([stdtrit(dof, ndtr(-np.abs(scores))) for dof in COPULA_TAILS])
+    return np.where(scores < 0.0, lower, -lower)
+
+
+def _copula_norms(n_targets: int) -> Array:
+    dof = np.array(COPULA_TAILS)
+    joint = gammaln(0.5 * (dof + n_targets)) - gammaln(0.5 * dof) - 0.5 * n_targets * np.log(dof * math.pi)
+    return np.vstack([joint, t_log_norm(dof)])

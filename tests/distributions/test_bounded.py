@@ -1,0 +1,614 @@
+"""Bounded and transformed outputs against scipy, numerical integration, changes of variables and samples."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.testing import assert_allclose, assert_array_equal
+from scipy import stats
+from scipy.integrate import cumulative_trapezoid, quad
+from scipy.special import expit, ndtr
+
+from momostream.distributions.bounded import BoundedMarginals, Target, TargetMap
+from momostream.distributions.joint import CopulaDistribution
+from momostream.distributions.marginals import Marginals
+
+TARGETS = [
+    Target(lower=0.0),
+    Target(upper=1.0),
+    Target(lower=-1.0, upper=2.0),
+    Target(transform="log", upper=50.0),
+    Target(lower=2.0, upper=1e4, transform="log", offset=0.1),
+    Target(transform="sqrt"),
+    Target(lower=-3.0, upper=9.0, transform="sqrt", offset=0.5),
+    Target(lower=1.0, upper=3.0, transform="logit"),
+    Target(lower=1.0, upper=3.0, transform="logit", offset=0.01),
+]
+EVERY = pytest.mark.parametrize("target", TARGETS, ids=lambda t: f"{t.transform}[{t.lower},{t.upper}]+{t.offset}")
+
+
+def mixture(rng, n_rows=1, n_components=3, n_targets=1, least_dof=6.0, spread=1.0):
+    """A law on the scale of the model."""
+    shape = (n_rows, n_components, n_targets)
+    weights = rng.dirichlet(np.ones(n_components), size=(n_rows, n_targets)).transpose(0, 2, 1)
+    dofs = np.where(rng.random(shape) < 0.3, np.inf, least_dof + rng.exponential(8.0, shape))
+    return Marginals(weights, spread * rng.normal(size=shape), 0.5 * np.exp(0.5 * rng.normal(size=shape)), dofs)
+
+
+def one(target, mean, scale=1.0, dof=np.inf):
+    """The law of one row and one output with one component."""
+    return BoundedMarginals(Marginals(1.0, [[[mean]]], scale, dof), TargetMap([target]))
+
+
+def model_pdf(base, z):
+    """Density of the first row and output, by scipy."""
+    w, m, s, v = (a[0, :, 0] for a in (base.weights, base.means, base.scales, base.dofs))
+    return sum(
+        wk * (stats.norm.pdf(z, mk, sk) if np.isinf(vk) else stats.t.pdf(z, vk, mk, sk))
+        for wk, mk, sk, vk in zip(w, m, s, v, strict=True)
+    )
+
+
+def expectation(base, target, function):
+    """E function(y) of the first row and output, by integrating over the scale of the model."""
+    z = np.sinh(np.linspace(*np.arcsinh(np.clip(target.limits, -1e5, 1e5)), 400_001))
+    density = model_pdf(base, z)
+    return np.trapezoid(function(target.to_user(z)) * density, z) / np.trapezoid(density, z)
+
+
+def both_sides(n_rows, n_targets, scores):
+    """Tail probabilities and sides of normal scores, for every row and output."""
+    scores = np.broadcast_to(np.reshape(scores, (-1, 1, 1)), (np.size(scores), n_rows, n_targets))
+    return ndtr(-np.abs(scores)), scores > 0.0
+
+
+# -----------------------------------------------------------------------------------------------------------
+# The maps
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"transform": "exp"}, "transform must be 'log', 'sqrt', 'logit' or None, got 'exp'"),
+        ({"transform": "logit", "lower": 0.0}, "'logit' needs a lower and an upper bound"),
+        ({"lower": 1.0, "upper": 1.0}, "lower bound 1.0 is not below the upper bound 1.0"),
+        ({"upper": -1.0, "transform": "log"}, "lower bound 0.0 is not below"),
+        ({"lower": np.nan}, "bounds must be finite"),
+        ({"upper": np.inf}, "bounds must be finite"),
+        ({"transform": "log", "offset": -1.0}, "offset must be finite and not negative"),
+        ({"transform": "log", "offset": np.nan}, "offset must be finite and not negative"),
+        ({"lower": 0.0, "offset": 1.0}, "an offset needs a transform"),
+    ],
+)
+def test_impossible_targets(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        Target(**arguments)
+
+
+@EVERY
+def test_targets_are_made_of_plain_values(target):
+    assert Target(**asdict(target)) == target
+
+
+@EVERY
+def test_forward_and_backward(target):
+    inside = np.array([target.low if target.low > -np.inf else -20.0, target.high if target.high < np.inf else 20.0])
+    y = np.linspace(*inside, 101)[:, np.newaxis]
+    y = y[target.is_possible(y[:, 0])]
+    m = TargetMap([target])
+    z = m.forward(y)
+    assert np.isfinite(z).all()
+    assert (np.diff(z[:, 0]) > 0.0).all()
+    assert_allclose(m.backward(z), y, rtol=1e-12, atol=1e-12)
+    # Wherever the model goes, the user sees values within the bounds.
+    anywhere = m.backward(np.array([[-1e300], [-800.0], [-3.0], [0.0], [3.0], [800.0], [1e300], [-np.inf], [np.inf]]))
+    assert ((anywhere >= target.low) & (anywhere <= target.high)).all()
+    assert np.isnan(m.backward([[np.nan]])).all() and np.isnan(m.forward([[np.nan]])).all()
+
+
+def test_what_the_transforms_are():
+    y = np.array([2.5, 4.0])
+    assert_allclose(Target(lower=2.0, transform="log").to_model(y), np.log(y - 2.0))
+    assert_allclose(Target(lower=2.0, transform="log", offset=2.0).to_model(y), np.log(y))
+    assert_allclose(Target(transform="sqrt").to_model(y), np.sqrt(y))
+    assert_allclose(Target(lower=2.0, upper=5.0, transform="logit").to_model(y), np.log((y - 2.0) / (5.0 - y)))
+    wider = Target(lower=2.0, upper=4.0, transform="logit", offset=1.0)
+    assert_allclose(wider.to_model(y), np.log((y - 1.0) / (5.0 - y)))
+
+
+@EVERY
+def test_slopes_are_derivatives(target):
+    y = np.linspace(2.1, 2.9, 5) if target.high > 2.0 else np.linspace(0.1, 0.9, 5)
+    if target.upper == 2.0:
+        y -= 1.0
+    step = 1e-6
+    slope = (target.to_model(y + step) - target.to_model(y - step)) / (2.0 * step)
+    assert_allclose(target.log_slope(y), np.log(slope), atol=1e-7)
+
+
+@pytest.mark.parametrize(
+    ("target", "value", "message"),
+    [
+        (Target(lower=0.0), -1e-9, "'b' is -1e-09, below its lower bound 0.0"),
+        (Target(upper=2.0), 2.5, "'b' is 2.5, above its upper bound 2.0"),
+        (Target(upper=2.0), np.inf, "'b' is inf, above its upper bound 2.0"),
+        (Target(transform="log"), 0.0, "'b' is 0.0, where transform 'log' is infinite or .* give it an offset"),
+        (Target(transform="sqrt"), 0.0, "'b' is 0.0, where transform 'sqrt' is .* infinitely steep"),
+        (Target(0.0, 1.0, "logit"), 1.0, "'b' is 1.0, where transform 'logit' is infinite"),
+    ],
+)
+def test_impossible_values_are_named(target, value, message):
+    m = TargetMap([Target(), target], names=("a", "b"))
+    with pytest.raises(ValueError, match=message):
+        m.forward([[-5.0, 0.5], [np.inf, value]])
+    with pytest.raises(ValueError, match="output 1 is"):
+        TargetMap([Target(), target]).forward([0.0, value])
+
+
+@pytest.mark.parametrize(
+    "target",
+    [
+        Target(lower=0.0, upper=1.0),
+        Target(0.0, 1.0, "logit", 0.1),
+        Target(0.0, 1.0, "log", 0.1),
+        Target(0.0, 1.0, "sqrt", 1.0),
+    ],
+)
+def test_values_on_bounds(target):
+    m = TargetMap([target])
+    assert_allclose(m.backward(m.forward([[0.0], [1.0]])), [[0.0], [1.0]], atol=1e-15)
+
+
+def test_maps_of_several_outputs():
+    m = TargetMap([Target(), Target(transform="log")], names=("a", "b"))
+    assert not m.is_plain and m.n_targets == 2
+    assert_array_equal(m.select(np.array([1])).changed, [0])
+    assert m.select(np.array([1])).names == ("b",)
+    Y = np.array([1.0, np.e])
+    assert_allclose(m.forward(Y), [1.0, 1.0])
+    assert_array_equal(Y, [1.0, np.e])
+    with pytest.raises(ValueError, match="got 1 names for 2 outputs"):
+        TargetMap([Target(), Target()], names=("a",))
+
+
+def test_plain_maps_need_no_wrapper(rng):
+    base = mixture(rng, n_targets=2)
+    assert TargetMap([Target(), Target()]).wrap(base) is base
+    assert isinstance(TargetMap([Target(), Target(lower=0.0)]).wrap(base), BoundedMarginals)
+    with pytest.raises(ValueError, match="a map of 1 outputs for a law of 2"):
+        BoundedMarginals(base, TargetMap([Target()]))
+
+
+# -----------------------------------------------------------------------------------------------------------
+# One output
+
+
+def test_truncated_normal():
+    law, reference = one(Target(0.0, 3.0), -1.0, 2.0), stats.truncnorm(0.5, 2.0, -1.0, 2.0)
+    y = np.array([0.0, 0.3, 1.0, 2.9, 3.0]).reshape(-1, 1, 1)
+    assert_allclose(law.log_pdf(y), reference.logpdf(y), atol=1e-12)
+    assert_allclose(law.cdf(y), reference.cdf(y), atol=1e-14)
+    assert_allclose(law.mean, reference.mean(), rtol=1e-12)
+    assert_allclose(law.variance, reference.var(), rtol=1e-10)
+    for q in (0.01, 0.5):
+        p = np.array([[q]])
+        assert_allclose(law.tail_quantile(p, p < 0), reference.ppf(q), rtol=1e-11)
+        assert_allclose(law.tail_quantile(p, p > 0), reference.isf(q), rtol=1e-11)
+
+
+def test_lognormal():
+    law, reference = one(Target(lower=2.0, transform="log"), 0.3, 0.8), stats.lognorm(0.8, 2.0, np.exp(0.3))
+    y = np.array([2.001, 2.5, 4.0, 40.0]).reshape(-1, 1, 1)
+    assert_allclose(law.log_pdf(y), reference.logpdf(y), rtol=1e-12)
+    assert_allclose(law.tails(y), [reference.cdf(y), reference.sf(y)], rtol=1e-11)
+    assert_allclose(law.mean, reference.mean(), rtol=1e-12)
+    assert_allclose(law.variance, reference.var(), rtol=1e-9)
+
+
+@EVERY
+@pytest.mark.parametrize("spread", [0.3, 3.0])
+def test_moments_against_integration(rng, target, spread):
+    base = mixture(rng, spread=spread)
+    law = BoundedMarginals(base, TargetMap([target]))
+    mean = expectation(base, target, lambda y: y)
+    assert_allclose(law.mean, mean, rtol=1e-5)
+    assert_allclose(law.variance, expectation(base, target, lambda y: (y - mean) ** 2), rtol=1e-4)
+
+
+def test_moments_that_are_hard_to_integrate():
+    wide = one(Target(transform="log"), 0.3, 3.0)
+    reference = stats.lognorm(3.0, 0.0, np.exp(0.3))
+    assert_allclose(wide.mean, reference.mean(), rtol=1e-9)
+    assert_allclose(wide.variance, reference.var(), rtol=1e-6)
+    # Moments of z up to the fourth, of which there are only 4.5.
+    heavy = one(Target(transform="sqrt"), 0.0, 1.0, 4.5)
+    assert_allclose(heavy.mean, 4.5 / 2.5, rtol=1e-5)
+    assert_allclose(heavy.variance, 3.0 * 4.5**2 / (2.5 * 0.5) - (4.5 / 2.5) ** 2, rtol=1e-4)
+    # A step, seen from far away.
+    step = Target(1.0, 3.0, "logit")
+    law = one(step, -8.5, 0.3, 2.5)
+    assert_allclose(law.variance, expectation(law.base, step, lambda y: (y - law.mean[0, 0]) ** 2), rtol=1e-5)
+    # The mean is made by the values just below the bound.
+    bound = Target(upper=1e6, transform="log")
+    law = one(bound, 0.0, 1.0, 3.0)
+    assert_allclose(law.mean, expectation(law.base, bound, lambda y: y), rtol=1e-5)
+
+
+@EVERY
+def test_density_is_the_derivative_of_the_probabilities(rng, target):
+    base = mixture(rng)
+    law = BoundedMarginals(base, TargetMap([target]))
+    y = law.tail_quantile(*both_sides(1, 1, np.linspace(-3.0, 3.0, 9)))
+    step = 1e-4 * np.minimum(1.0, np.minimum(y - target.low, target.high - y))
+    slope = (law.cdf(y + step) - law.cdf(y - step)) / (2.0 * step)
+    assert_allclose(np.exp(law.log_pdf(y)), slope, rtol=1e-4)
+
+
+@EVERY
+def test_density_integrates_to_one(rng, target):
+    base = mixture(rng)
+    law = BoundedMarginals(base, TargetMap([target]))
+    edges = law.tail_quantile(*both_sides(1, 1, np.linspace(-7.0, 7.0, 141)))[:, 0, 0]
+    edges = np.unique(np.concatenate([edges, [b for b in (target.lower, target.upper) if b is not None]]))
+    x, w = np.polynomial.legendre.leggauss(8)
+    half = 0.5 * np.diff(edges)
+    y = edges[:-1] + half * (1.0 + x[:, np.newaxis])
+    density = np.exp(law.log_pdf(y.reshape(-1, 1, 1)).reshape(y.shape))
+    assert_allclose((w[:, np.newaxis] * half * density).sum(), 1.0, atol=1e-5)
+
+
+@EVERY
+def test_quantiles_and_probabilities_are_inverse(rng, target):
+    base = mixture(rng, n_rows=4)
+    law = BoundedMarginals(base, TargetMap([target]))
+    p, upper = both_sides(4, 1, np.linspace(-5.0, 5.0, 31))
+    y = law.tail_quantile(p, upper)
+    assert (np.diff(y, axis=0) > 0.0).all()
+    assert ((y >= target.low) & (y <= target.high)).all()
+    below, above = law.tails(y)
+    assert_allclose(np.where(upper, above, below), p, rtol=1e-7, atol=1e-13)
+    assert_allclose(below + above, 1.0, atol=1e-12)
+
+
+def test_open_tails_keep_their_digits():
+    """A bound on one side does not cost digits on the other."""
+    p = np.array([[1e-250]])
+    bounded, plain = one(Target(lower=-3.0), 0.0), Marginals(1.0, [[[0.0]]], 1.0, np.inf)
+    inside = stats.norm.sf(-3.0)
+    assert_allclose(bounded.tail_quantile(p, p > 0.0), plain.tail_quantile(inside * p, p > 0.0), rtol=1e-12)
+    y = bounded.tail_quantile(p, p > 0.0)
+    assert_allclose(bounded.tails(y)[1], p, rtol=1e-9)
+    mirrored = one(Target(upper=3.0), 0.0)
+    assert_allclose(mirrored.tail_quantile(p, p < 0.0), -y, rtol=1e-14)
+    assert_allclose(mirrored.tails(-y)[0], p, rtol=1e-9)
+
+
+@EVERY
+def test_nothing_outside_the_bounds(target):
+    law = one(target, 0.7, dof=5.0)
+    for bound, probability in ((target.low, 0.0), (target.high, 1.0)):
+        if np.isfinite(bound):
+            outside = np.array(
+                [bound - 1e-6 if probability == 0.0 else bound + 1e-6, -1e9 if probability == 0.0 else 1e9]
+            )
+            assert_array_equal(law.log_pdf(outside.reshape(-1, 1, 1)), -np.inf)
+            assert_array_equal(law.cdf(np.append(outside, bound).reshape(-1, 1, 1)), probability)
+    assert_array_equal(law.log_pdf([[np.nan]]), 0.0)
+    assert np.isnan(law.cdf([[np.nan]])).all() and np.isnan(law.tails([[np.nan]])).all()
+
+
+def test_values_where_a_density_is_infinite_count_as_outside():
+    assert one(Target(transform="sqrt"), 0.7).log_pdf([[0.0]]) == -np.inf
+    assert one(Target(transform="log"), 0.7).log_pdf([[0.0]]) == -np.inf
+    assert np.isfinite(one(Target(transform="sqrt", offset=0.1), 0.7).log_pdf([[0.0]]))
+
+
+def test_values_on_a_bound_keep_finite_scores():
+    """Latent values of 1e-300 would make one value at the bound cost hundreds of nats."""
+    law = one(Target(0.0, 1.0), 0.5)
+    assert_array_equal(law.tails([[0.0]]), [[[1e-16]], [[1.0]]])
+    assert_array_equal(law.tails([[1.0]]), [[[1.0]], [[1e-16]]])
+
+
+def test_moments_that_do_not_exist():
+    heavy, light = one(Target(transform="log"), 0.3, 0.5, 50.0), one(Target(transform="log"), 0.3, 0.5)
+    assert_allclose(heavy.mean, np.exp(0.3))
+    assert_array_equal(heavy.variance, np.inf)
+    assert_array_equal(heavy.crps([[1.0]]), np.inf)
+    assert np.isfinite(light.variance).all()
+    limited = one(Target(transform="log", upper=1e3), 0.3, 0.5, 50.0)
+    assert_allclose(limited.mean, light.mean, rtol=0.02)
+    assert_allclose(limited.variance, light.variance, rtol=0.2)
+    cases = [(Target(lower=0.0), 2.0), (Target(transform="sqrt"), 4.0), (Target(upper=3.0), 2.0)]
+    for target, dof in cases:
+        assert_array_equal(one(target, 1.0, 1.0, dof).variance, np.inf)
+        assert np.isfinite(one(target, 1.0, 1.0, dof + 0.5).variance).all()
+        assert np.isfinite(one(target, 1.0, 1.0, dof).mean).all()
+    assert np.isfinite(one(Target(0.0, 1.0), 1.0, 1.0, 0.5).variance).all()
+    # No mean either: the median.
+    cauchy = one(Target(lower=0.0), 0.0, 1.0, 1.0)
+    assert_allclose(cauchy.mean, 1.0)
+    assert_allclose(one(Target(lower=0.0), 0.0, 1.0, 2.0).mean, np.sqrt(2.0), rtol=1e-5)
+
+
+@pytest.mark.parametrize("dof", [3.0, 30.0, np.inf])
+@pytest.mark.parametrize("distance", [5.0, 25.0, 40.0, 1e4])
+def test_laws_far_outside_the_bounds(distance, dof):
+    law, mirrored = one(Target(lower=0.0), -distance, dof=dof), one(Target(upper=0.0), distance, dof=dof)
+    p, upper = both_sides(1, 1, np.linspace(-4.0, 4.0, 17))
+    y = law.tail_quantile(p, upper)
+    assert (np.diff(y, axis=0) > 0.0).all() and (y > 0.0).all()
+    assert_allclose(np.where(upper, *law.tails(y)[::-1]), p, rtol=1e-6, atol=1e-12)
+    assert_allclose(mirrored.tail_quantile(p, ~upper), -y, rtol=1e-9)
+    # Not further than where 1e-8 of it lie inside.
+    reference = stats.t(min(dof, 1e12))
+    distance = min(distance, reference.isf(1e-8))
+    assert_allclose(law.tail_quantile(p, upper), reference.isf((1.0 - law.cdf(y)) * reference.sf(distance)) - distance)
+    mean = quad(reference.sf, distance, 2.0 * distance)[0] + quad(reference.sf, 2.0 * distance, np.inf)[0]
+    assert_allclose(law.mean, mean / reference.sf(distance), rtol=1e-4)
+    assert_allclose(mirrored.mean, -law.mean, rtol=1e-9)
+    # Knots and cells cover the law.
+    probabilities = np.unique(law.cdf(law.knots()[0]))
+    assert np.diff(probabilities).max() < 0.15
+    assert np.diff(np.unique(law.cdf(law.cell_edges()))).max() < 0.8
+
+
+@pytest.mark.parametrize("distance", [3.0, 10.0, 1e3])
+@pytest.mark.parametrize("dof", [4.0, np.inf])
+def test_experts_on_either_side_of_the_bounds(distance, dof):
+    base = Marginals(0.5, [[[-distance], [1.0 + distance]]], 1.0, dof)
+    law = BoundedMarginals(base, TargetMap([Target(0.0, 1.0)]))
+    assert_allclose(law.mean, 0.5, atol=1e-7)
+    p, upper = both_sides(1, 1, np.linspace(-3.0, 3.0, 13))
+    y = law.tail_quantile(p, upper)
+    assert (np.diff(y, axis=0) > 0.0).all()
+    assert_allclose(y + y[::-1], 1.0, atol=1e-6)
+    assert_allclose(law.cdf(y), np.where(upper, 1.0 - p, p), atol=1e-6)
+    if distance == 3.0:
+        assert_allclose(law.variance, expectation(base, Target(0.0, 1.0), lambda y: (y - 0.5) ** 2), rtol=1e-6)
+
+
+@pytest.mark.parametrize("scale", [1e3, 1e8, 1e20])
+@pytest.mark.parametrize(("distance", "dof"), [(0.5, 4.0), (50.0, np.inf)])
+def test_laws_much_wider_than_the_bounds_are_uniform(scale, distance, dof):
+    law = one(Target(2.0, 3.0), distance * scale, scale, dof)
+    tolerance = 1e-6 if scale > 1e6 else 5e-3
+    assert_allclose(law.mean, 2.5, atol=tolerance)
+    assert_allclose(law.variance, 1.0 / 12.0, rtol=tolerance)
+    y = np.linspace(2.0, 3.0, 5).reshape(-1, 1, 1)
+    assert_allclose(law.cdf(y), y - 2.0, atol=tolerance)
+    assert_allclose(law.log_pdf(y), 0.0, atol=2.0 * tolerance)
+    p, upper = both_sides(1, 1, [-1.0, 0.0, 1.0])
+    assert_allclose(law.tail_quantile(p, upper), 2.0 + np.where(upper, 1.0 - p, p), atol=tolerance)
+
+
+def test_narrow_components_are_not_missed():
+    base = Marginals([[[0.3], [0.7]]], [[[-1.0], [0.5]]], [[[2.0], [1e-7]]], np.inf)
+    for target in (Target(lower=0.0), Target(-5.0, 5.0, "logit"), Target(transform="log")):
+        law = BoundedMarginals(base, TargetMap([target]))
+        spike = target.to_user(np.array(0.5))
+        wide = BoundedMarginals(base.take(np.array([0])), TargetMap([target]))
+        broad = one(target, -1.0, 2.0)
+        share = 0.3 * (stats.norm.sf(0.5) if target.transform is None else 1.0)
+        assert_allclose(law.mean, (0.7 * spike + share * broad.mean) / (0.7 + share), rtol=1e-6)
+        assert_allclose(wide.mean, law.mean)
+
+
+def test_crps_of_known_laws():
+    y = np.array([0.05, 0.6, 2.0, 9.0])
+    uniform = BoundedMarginals(Marginals(1.0, np.zeros((4, 1, 1)), 1e9, 5.0), TargetMap([Target(0.0, 10.0)]))
+    assert_allclose(uniform.crps(y[:, np.newaxis])[:, 0], (y**3 + (10.0 - y) ** 3) / 300.0, rtol=1e-6)
+    m, s = 0.3, 0.8
+    lognormal = BoundedMarginals(Marginals(1.0, np.full((4, 1, 1), m), s, np.inf), TargetMap([Target(transform="log")]))
+    z = (np.log(y) - m) / s
+    exact = y * (2.0 * ndtr(z) - 1.0) - 2.0 * np.exp(m + 0.5 * s**2) * (ndtr(z - s) + ndtr(s / np.sqrt(2.0)) - 1.0)
+    assert_allclose(lognormal.crps(y[:, np.newaxis])[:, 0], exact, rtol=1e-7)
+    # Six decades of y, all of them in the far tail of the component.
+    target = Target(upper=1e4, transform="log", offset=0.1)
+    law = one(target, -10.4, 0.1, 3.0)
+    z = np.linspace(*target.limits, 400_001)
+    F = cumulative_trapezoid(model_pdf(law.base, z), z, initial=0.0)
+    values = target.to_user(z)
+    exact = np.trapezoid((F / F[-1] - (values >= 0.2)) ** 2, values)
+    assert_allclose(law.crps([[0.2]]), exact, rtol=1e-3)
+
+
+@EVERY
+def test_crps_against_the_energy_form(rng, target):
+    base = mixture(rng)
+    law = BoundedMarginals(base, TargetMap([target]))
+    n = 4000
+    u = (np.arange(n) + 0.5) / n
+    draws = law.tail_quantile(np.minimum(u, 1.0 - u).reshape(-1, 1, 1), (u > 0.5).reshape(-1, 1, 1))[:, 0, 0]
+    for y in (draws[100], draws[2000], draws[3900], target.low - 1.0 if target.low > -np.inf else -9.0):
+        # E|Y - y| - E|Y - Y'| / 2, the second from the order of the draws.
+        energy = np.abs(draws - y).mean() - (draws * (2.0 * np.arange(n) + 1.0 - n)).sum() / n**2
+        assert_allclose(law.crps([[y]]), energy, rtol=5e-3)
+    assert np.isnan(law.crps([[np.nan]])).all()
+
+
+@EVERY
+def test_samples_follow_the_law(rng, target):
+    base = mixture(rng, n_rows=2)
+    law = BoundedMarginals(base, TargetMap([target]))
+    n = 20_000
+    draws = law.sample(n, rng)
+    assert draws.shape == (n, 2, 1)
+    assert ((draws >= target.low) & (draws <= target.high)).all()
+    for q in (0.05, 0.3, 0.7, 0.95):
+        p = np.full((2, 1), min(q, 1.0 - q))
+        found = (draws < law.tail_quantile(p, np.full((2, 1), q > 0.5))).mean(axis=0)
+        assert_allclose(found, q, atol=4.0 * np.sqrt(q * (1.0 - q) / n))
+
+
+# -----------------------------------------------------------------------------------------------------------
+# Several rows and outputs
+
+
+def test_plain_outputs_are_untouched(rng):
+    """To the last bit, whatever happens to the others."""
+    base = mixture(rng, n_rows=3, n_targets=4, spread=2.0)
+    law = BoundedMarginals(base, TargetMap([Target(), Target(lower=0.5), Target(), Target(transform="log", upper=9.0)]))
+    plain = [0, 2]
+    Y = rng.normal(size=(5, 3, 4))
+    p, upper = both_sides(3, 4, np.linspace(-6.0, 6.0, 7))
+    few, many = both_sides(3, 4, 0.0), both_sides(3, 4, np.linspace(-6.0, 6.0, 100))
+    pairs = [
+        (law.mean, base.mean),
+        (law.variance, base.variance),
+        (law.log_pdf(Y), base.log_pdf(Y)),
+        (law.cdf(Y), base.cdf(Y)),
+        (law.crps(Y[0]), base.crps(Y[0])),
+        (law.cell_edges(), base.cell_edges()),
+        (law.sample(4, np.random.default_rng(3)), base.sample(4, np.random.default_rng(3))),
+        *zip(law.tails(Y), base.tails(Y), strict=True),
+        *zip(law.knots(), base.knots(), strict=True),
+        *((law.tail_quantile(*level), base.tail_quantile(*level)) for level in ((p, upper), (p, ~upper), few, many)),
+    ]
+    for ours, theirs in pairs:
+        assert_array_equal(ours[..., plain], theirs[..., plain])
+        assert (ours[..., [1, 3]] != theirs[..., [1, 3]]).any()
+
+
+def test_rows_and_outputs_are_treated_one_by_one(rng):
+    base = mixture(rng, n_rows=5, n_targets=len(TARGETS), spread=3.0)
+    law = BoundedMarginals(base, TargetMap(TARGETS))
+    rows, outputs = np.array([4, 1]), np.array([7, 0, 3])
+    part = law.take(rows).select(outputs)
+    at = np.ix_(rows, outputs)
+    Y = law.tail_quantile(*both_sides(5, len(TARGETS), 0.4))[0]
+    assert_array_equal(part.mean, law.mean[at])
+    assert_array_equal(part.variance, law.variance[at])
+    assert_array_equal(part.cdf(Y[at]), law.cdf(Y)[at])
+    assert_array_equal(part.log_pdf(Y[at]), law.log_pdf(Y)[at])
+    assert_allclose(part.crps(Y[at]), law.crps(Y)[at], rtol=1e-12)
+    assert repr(part) == "BoundedMarginals(2 rows, 3 components, 3 outputs)"
+
+
+def test_no_rows():
+    law = BoundedMarginals(Marginals(1.0, np.zeros((0, 1, 2)), 1.0, 5.0), TargetMap([Target(lower=0.0), Target()]))
+    assert law.mean.shape == law.variance.shape == law.crps(np.zeros((0, 2))).shape == (0, 2)
+    assert law.sample(3, np.random.default_rng(0)).shape == (3, 0, 2)
+
+
+@given(
+    means=st.lists(st.floats(-1e6, 1e6), min_size=2, max_size=2),
+    log_scales=st.lists(st.floats(-20.0, 20.0), min_size=2, max_size=2),
+    dofs=st.lists(st.sampled_from([1.5, 2.0, 3.0, 40.0, np.inf]), min_size=2, max_size=2),
+    target=st.sampled_from(TARGETS),
+)
+def test_any_law_stays_within_its_bounds(means, log_scales, dofs, target):
+    arrays = (np.reshape(a, (1, 2, 1)) for a in ([0.5, 0.5], means, np.exp(log_scales), dofs))
+    law = BoundedMarginals(Marginals(*arrays), TargetMap([target]))
+    y = law.tail_quantile(*both_sides(1, 1, np.linspace(-8.0, 8.0, 17)))
+    assert (np.diff(y, axis=0) >= 0.0).all()
+    assert ((y >= target.low) & (y <= target.high)).all()
+    assert ((law.mean >= target.low) & (law.mean <= target.high)).all()
+    assert (law.variance >= 0.0).all()
+    knots, lower, upper = law.knots()
+    assert (np.diff(knots, axis=0) >= 0.0).all()
+    assert (np.diff(lower, axis=0) >= -1e-9).all() and (np.diff(upper, axis=0) <= 1e-9).all()
+    assert not np.isnan(law.log_pdf(y)).any()
+
+
+# -----------------------------------------------------------------------------------------------------------
+# With a copula on top
+
+R = np.array([[1.0, 0.7, -0.4], [0.7, 1.0, 0.1], [-0.4, 0.1, 1.0]])
+
+
+def copulas(base, targets, dof=7.0):
+    """The law on the scale of the model, and that in the user's units."""
+    return CopulaDistribution(base, R, dof), CopulaDistribution(BoundedMarginals(base, TargetMap(targets)), R, dof)
+
+
+def test_monotone_maps_carry_the_whole_law_along(rng):
+    """Without truncation every quantity follows from that of the model by a change of variables."""
+    base = mixture(rng, n_rows=2, n_targets=3)
+    model, user = copulas(base, [Target(transform="log"), Target(), Target(0.0, 1.0, "logit")])
+    z = rng.normal(size=(2, 3))
+
+    def carry(z):
+        return np.stack([np.exp(z[..., 0]), z[..., 1], expit(z[..., 2])], axis=-1)
+
+    y = carry(z)
+    log_slope = -z[:, 0] - np.log(expit(z[:, 2]) * expit(-z[:, 2]))
+    assert_allclose(user.log_pdf(y), model.log_pdf(z) + log_slope, rtol=1e-9)
+    assert_allclose(user.cdf(y), model.cdf(z), rtol=1e-10)
+    assert_allclose(user.quantile([0.01, 0.5, 0.9]), carry(model.quantile([0.01, 0.5, 0.9])), rtol=1e-12)
+    assert_allclose(user.sample(50, seed=1), carry(model.sample(50, seed=1)), rtol=1e-12)
+    given_user, given_model = user.condition({0: y[:, 0]}), model.condition({0: z[:, 0]})
+    expected = given_model.quantile([0.05, 0.5, 0.95])
+    assert_allclose(given_user.quantile([0.05, 0.5, 0.95])[..., 0], expected[..., 0], rtol=1e-8)
+    assert_allclose(given_user.quantile([0.05, 0.5, 0.95])[..., 1], expit(expected[..., 1]), rtol=1e-8)
+
+
+def test_the_copula_sees_the_same_probabilities(rng):
+    base = mixture(rng, n_rows=2, n_targets=3)
+    model, user = copulas(base, [Target(lower=0.5), Target(upper=1.0, transform="log"), Target(0.0, 1.0)])
+    u_model = base.cdf(model.sample(200, seed=1))
+    u_user = user._base.cdf(user.sample(200, seed=1))
+    assert_allclose(u_user, u_model, atol=1e-9)
+
+
+@pytest.mark.parametrize("dof", [7.0, np.inf])
+def test_one_law_with_a_copula(dof):
+    rng = np.random.default_rng(5)
+    base = mixture(rng, n_rows=2, n_targets=3, least_dof=9.0, spread=0.5)
+    targets = [Target(lower=0.2), Target(upper=20.0, transform="log"), Target(-1.0, 1.0)]
+    _, user = copulas(base, targets, dof)
+    n = 100_000
+    draws = user.sample(n, seed=2)
+    lower, upper = user.interval(0.9)
+    for j, target in enumerate(targets):
+        for values in (draws[..., j], lower[:, j], upper[:, j], user.mean[:, j]):
+            assert ((values >= target.low) & (values <= target.high)).all()
+    assert_allclose(((draws > lower) & (draws < upper)).mean(axis=0), 0.9, atol=4e-3)
+    assert_allclose(user.mean, draws.mean(axis=0), atol=5.0 * user.std.max() / np.sqrt(n))
+    for i in range(2):
+        sampled = np.cov(draws[:, i].T)
+        scale = np.sqrt(np.outer(np.diag(sampled), np.diag(sampled)))
+        assert_allclose(user.cov[i] / scale, sampled / scale, atol=0.04)
+        assert (np.linalg.eigvalsh(user.cov[i]) > 0.0).all()
+
+    # Given the first output: draws near it.
+    at = np.median(draws[:, :, 0], axis=0)
+    rest = user.condition({0: at})
+    for i in range(2):
+        near = draws[np.argsort(np.abs(draws[:, i, 0] - at[i]))[:4000], i, 1:]
+        error = near.std(axis=0) / np.sqrt(4000)
+        assert (np.abs(rest.mean[i] - near.mean(axis=0)) < 5.0 * error).all()
+        assert_allclose(rest.std[i], near.std(axis=0), rtol=0.15)
+        assert_allclose((near < rest.quantile(0.3)[i]).mean(axis=0), 0.3, atol=0.03)
+    assert (rest.mean <= [20.0, 1.0]).all() and np.isfinite(rest.cov).all()
+    assert np.isfinite(rest.crps(rest.mean)).all()
+
+
+def test_joint_density_integrates_to_one():
+    rng = np.random.default_rng(1)
+    base = mixture(rng, n_targets=2, n_components=2)
+    law = BoundedMarginals(base, TargetMap([Target(0.0, 1.5), Target(0.0, 2.0, "sqrt", 0.1)]))
+    joint = CopulaDistribution(law, R[:2, :2], 5.0)
+    x, w = np.polynomial.legendre.leggauss(80)
+    a, b = np.meshgrid(0.75 * (1.0 + x), 1.0 + x, indexing="ij")
+    rows = np.zeros(a.size, dtype=np.intp)
+    density = np.exp(joint[rows].log_pdf(np.stack([a.ravel(), b.ravel()], axis=1)))
+    assert_allclose((np.outer(0.75 * w, w).ravel() * density).sum(), 1.0, atol=2e-3)
+    outside = joint.log_pdf([[1.6, 1.0]])
+    assert_array_equal(outside, -np.inf)
+    assert np.isfinite(joint.log_pdf([[0.0, np.nan]])).all()
+    assert np.isfinite(joint.log_pdf([[0.0, 2.0]])).all()
+
+
+def test_outputs_without_moments_do_not_spoil_the_others(rng):
+    base = mixture(rng, n_targets=3)
+    heavy = Marginals(base.weights, base.means, base.scales, 8.0)
+    model, user = copulas(heavy, [Target(), Target(), Target(transform="log")])
+    assert_array_equal(user.mean[:, :2], model.mean[:, :2])
+    assert_allclose(user.cov[:, :2, :2], model.cov[:, :2, :2], rtol=1e-9)
+    assert np.isnan(user.cov[:, 0, 2]).all() and np.isinf(user.std[:, 2]).all()
+    assert_allclose(user.mean[:, 2], user.quantile(0.5)[:, 2])

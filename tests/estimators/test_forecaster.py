@@ -1,0 +1,793 @@
+"""`MOMoGPForecaster`: names, times, gaps, errors that change nothing, copies and files, against the core model."""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+import math
+import pickle
+import threading
+from datetime import UTC, date, datetime, timedelta
+from random import Random
+from types import SimpleNamespace
+
+import numpy as np
+import pandas as pd
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+
+from momostream import MOMoGPForecaster, load
+from momostream.distributions.forecast import Forecast
+from momostream.horizon.calendar import HOUR, as_time, calendar_terms
+from momostream.horizon.model import HorizonModel, HorizonSettings
+from momostream.storage import container
+
+LINEAR = ("last value", "season", "own lags")
+SMALL = {"horizon": 4, "experts": LINEAR, "seed": 0}
+START = datetime(2024, 3, 1)
+
+
+def feed(n, seed=0):
+    """Two series that go together, one of which follows an input."""
+    random = Random(seed)
+    wind = 8.0
+    for _ in range(n):
+        wind += 0.2 * (8.0 - wind) + random.gauss(0.0, 0.5)
+        pitch = random.random()
+        yield {"pitch": pitch}, {"wind": wind, "power": 60.0 * wind - 100.0 * pitch + random.gauss(0.0, 5.0)}
+
+
+def trained(n=60, seed=0, **settings):
+    model = MOMoGPForecaster(**{**SMALL, **settings})
+    for x, y in feed(n, seed):
+        model.learn_one(y, x)
+    return model
+
+
+def timed(model, times, value=float):
+    for t, time in enumerate(times):
+        model.learn_one({"y": value(t)}, {"at": time})
+    return model
+
+
+def checksum(model):
+    return hashlib.sha256(container.dumps("state", model._state())).hexdigest()
+
+
+# ------------------------------------------------------------------ rows in, forecasts out
+
+
+def test_is_the_core_model_by_name():
+    model, core = MOMoGPForecaster(**SMALL), HorizonModel(HorizonSettings(**SMALL), 2, 1)
+    for x, y in feed(50):
+        model.learn_one(y, x)
+        core.learn(np.array([y["power"], y["wind"]]), np.array([x["pitch"]]))
+    assert model.series == ("power", "wind") and model.inputs == ("pitch",) and model.n_rows == 50
+    law = core.joint().law
+    expected = (law[4] * law[0]).sum(axis=0)
+    forecast = model.forecast(4, with_dist=True)
+    assert isinstance(forecast, Forecast) and forecast.series == ("power", "wind")
+    assert_allclose(forecast.mean, expected)
+    assert model.forecast(4) == forecast.to_dicts()
+    assert_allclose([[row["power"], row["wind"]] for row in model.forecast(2)], expected[:2])
+    assert_array_equal(forecast._joint.between_series, core.ties.between_series)
+    # Inputs that are known in advance.
+    xs = [{"pitch": 0.9}, {}, {"pitch": None, "unknown": 1.0}, {"pitch": 0.1}]
+    law = core.joint(np.array([[0.9], [np.nan], [np.nan], [0.1]])).law
+    ahead = model.forecast(4, xs, with_dist=True)
+    assert_allclose(ahead.mean, (law[4] * law[0]).sum(axis=0))
+    assert ahead.mean["power"][1] < forecast.mean["power"][1]
+
+
+def test_shorter_forecasts_are_the_first_steps():
+    model = trained()
+    whole, part = model.forecast(4, with_dist=True), model.forecast(2, with_dist=True)
+    assert len(part) == 2
+    pd.testing.assert_frame_equal(part.interval(), whole.interval()[:2])
+    assert_allclose(part.cov, whole.cov[:4, :4], rtol=1e-6)
+
+
+def test_a_feed_of_numbers():
+    model = MOMoGPForecaster(**SMALL)
+    for t in range(30):
+        model.learn_one(2.0 * t)
+    assert model.series == ("y",)
+    means = model.forecast(3)
+    assert all(type(mean) is float for mean in means)
+    assert_allclose(means, [60.0, 62.0, 64.0], atol=3.0)
+    assert list(model.forecast(3, with_dist=True).mean["y"]) == means
+    for missing in (None, math.nan):
+        model.learn_one(missing)
+    assert model.n_rows == 32
+    with pytest.raises(TypeError, match="row 32: y was given as numbers so far, now it is a dict"):
+        model.learn_one({"y": 1.0})
+    with pytest.raises(TypeError, match="row 60: y was given as dicts so far, now it is a float"):
+        trained().learn_one(1.0)
+
+
+def test_before_the_first_value():
+    model = MOMoGPForecaster(**SMALL)
+    assert model.forecast(4) == [] and not model.forecast(4, with_dist=True)
+    model.learn_one({})
+    model.learn_one({"power": None}, {"pitch": 1.0})
+    assert model.forecast(4) == [] and model.n_rows == 2 and model.series == model.inputs == ()
+    assert "no values" in model.describe() and model.weights.empty and model.weights_history.empty
+    model.learn_one({"power": 5.0})
+    assert [row["power"] for row in model.forecast(2)] == pytest.approx([5.0, 5.0])
+    # Nothing is known of it yet.
+    assert (model.forecast(2, with_dist=True).std > 1.0).all(axis=None)
+
+
+def test_the_order_of_keys_does_not_matter():
+    model, other = trained(), MOMoGPForecaster(**SMALL)
+    for x, y in feed(60):
+        other.learn_one(dict(reversed(y.items())), {"late": None, **x})
+    assert other.forecast(4) == model.forecast(4)
+    assert other.series == model.series and other.inputs == model.inputs
+
+
+@pytest.mark.parametrize("factor", [2.0**-20, 2.0**30])
+def test_units_do_not_matter(factor):
+    model, other = trained(80), MOMoGPForecaster(**SMALL)
+    for x, y in feed(80):
+        other.learn_one({"wind": y["wind"], "power": factor * y["power"]}, x)
+    mine, theirs = (m.forecast(4, with_dist=True).interval() for m in (model, other))
+    assert_allclose(theirs["wind"], mine["wind"], rtol=1e-6)
+    assert_allclose(theirs["power"], factor * mine["power"], rtol=1e-6)
+
+
+def test_missing_values_and_rows():
+    model, core = MOMoGPForecaster(**SMALL), HorizonModel(HorizonSettings(**SMALL), 2, 0)
+    for t, (_, y) in enumerate(feed(60)):
+        gone = t % 7 == 3
+        model.learn_one({} if gone else {**y, "power": None if t % 5 == 2 else y["power"]})
+        row = np.array([y["power"], y["wind"]])
+        row[0] = np.nan if t % 5 == 2 else row[0]
+        core.learn(np.full(2, np.nan) if gone else row, np.empty(0))
+    law = core.joint().law
+    assert_allclose(model.forecast(4, with_dist=True).mean, (law[4] * law[0]).sum(axis=0))
+    assert model.n_rows == 60
+
+
+def test_intervals_widen_while_a_series_is_silent():
+    model = trained(200, horizon=8)
+    before = model.forecast(1, with_dist=True).std["wind"].iloc[0]
+    for x, y in feed(6, seed=1):
+        model.learn_one({"power": y["power"]}, x)
+    assert model.forecast(1, with_dist=True).std["wind"].iloc[0] > 1.5 * before
+
+
+# ------------------------------------------------------------------ names that come later
+
+
+def test_new_names_are_learnt_with_the_rows_that_are_remembered():
+    model = MOMoGPForecaster(**SMALL)
+    rows = list(feed(80))
+    for t, (x, y) in enumerate(rows):
+        model.learn_one(y if t >= 40 else {"wind": y["wind"]}, x if t >= 60 else None)
+    # As if the series and the input had been known, and missing, all along.
+    core = HorizonModel(HorizonSettings(**SMALL), 2, 1)
+    for t, (x, y) in enumerate(rows):
+        power, pitch = y["power"] if t >= 40 else np.nan, x["pitch"] if t >= 60 else np.nan
+        core.learn(np.array([y["wind"], power]), np.array([pitch]))
+    assert model.series == ("wind", "power") and model.inputs == ("pitch",)
+    law = core.joint().law
+    assert_allclose(model.forecast(4, with_dist=True).mean, (law[4] * law[0]).sum(axis=0))
+    assert model.n_rows == 80
+
+
+def test_a_new_series_is_forecast_at_once():
+    model = trained(30)
+    model.learn_one({"wind": 8.0, "rain": 3.0})
+    assert model.series == ("power", "wind", "rain")
+    assert [row["rain"] for row in model.forecast(2)] == pytest.approx([3.0, 3.0], abs=1.0)
+
+
+# ------------------------------------------------------------------ times
+
+
+@pytest.mark.parametrize(
+    "stamp",
+    [
+        lambda t: START + timedelta(hours=t),
+        lambda t: pd.Timestamp(START) + pd.Timedelta(hours=t),
+        lambda t: np.datetime64("2024-03-01T00", "h") + np.timedelta64(t, "h"),
+        lambda t: START.replace(tzinfo=UTC) + timedelta(hours=t),
+    ],
+)
+def test_dates_bring_times_and_the_calendar(stamp):
+    model = timed(MOMoGPForecaster(**SMALL, time="at"), map(stamp, range(30)), lambda t: math.sin(t / 3))
+    assert model._model.seasons == (24, 48, 168) and model.inputs == ()
+    forecast = model.forecast(3, with_dist=True)
+    first = pd.Timestamp(stamp(30))
+    assert list(forecast.index) == [first + pd.Timedelta(hours=k) for k in range(3)]
+    times = as_time("at", stamp(0))[0] + HOUR * np.arange(30)
+    past = model._model.past
+    assert_allclose(past.inputs[past.first : past.last + 1, 0], calendar_terms(times, HOUR), atol=1e-9)
+
+
+def test_the_calendar_of_the_steps_is_known_in_advance():
+    model = MOMoGPForecaster(**SMALL, time="at")
+    core = HorizonModel(HorizonSettings(**SMALL, seasons=(24, 48, 168)), 1, 5)
+    times = as_time("at", START)[0] + HOUR * np.arange(64)
+    terms = calendar_terms(times, HOUR)
+    for t in range(60):
+        value, load = math.sin(t / 24 * 2 * math.pi), float(t % 5)
+        model.learn_one({"y": value}, {"at": START + timedelta(hours=t), "load": load})
+        core.learn(np.array([value]), np.array([load, *terms[t]]))
+    law = core.joint(np.column_stack([[3.0, np.nan, np.nan, np.nan], terms[60:]])).law
+    assert_allclose(
+        model.forecast(4, [{"load": 3.0}, {}, {}, {}], with_dist=True).arrays.mean, (law[4] * law[0]).sum(axis=0)
+    )
+
+
+def test_a_late_name_leaves_the_calendar_as_it_is():
+    model = MOMoGPForecaster(**SMALL, time="at")
+    for t in [*range(10), 14]:
+        model.learn_one({"y": 1.0} if t < 14 else {"late": 1.0}, {"at": START + timedelta(hours=t)})
+    past = model._model.past
+    expected = calendar_terms(as_time("at", START)[0] + HOUR * np.arange(15), HOUR)
+    assert_allclose(past.inputs[past.first : past.last + 1, 0], expected, atol=1e-9)
+
+
+def test_days_and_numbers_have_no_time_of_day():
+    model = timed(MOMoGPForecaster(**SMALL, time="at"), [date(2024, 1, 1) + timedelta(t) for t in range(9)])
+    assert model._model.n_inputs == 2 and model._settings.seasons is None
+    assert model.forecast(1, with_dist=True).index[0] == pd.Timestamp("2024-01-10")
+    model = timed(MOMoGPForecaster(**SMALL, time="at"), [0.5 * t for t in range(9)])
+    assert model._model.n_inputs == 0
+    assert list(model.forecast(2, with_dist=True).index) == [4.5, 5.0]
+
+
+def test_seasons_that_are_given_stay():
+    times = [START + timedelta(hours=t) for t in range(9)]
+    assert timed(MOMoGPForecaster(**SMALL, time="at", seasons=12), times)._model.seasons == (12, 24)
+    assert timed(MOMoGPForecaster(**SMALL, time="at", seasons=(7, 5)), times)._model.seasons == (7, 5)
+    assert timed(MOMoGPForecaster(**SMALL, time="at", seasons=()), times)._model.seasons == ()
+
+
+@pytest.mark.parametrize("first", [2, 20])
+def test_gaps_are_filled_with_missing_rows(first):
+    # Also one that is there before the step is known.
+    hours = [*range(first), *range(first + 3, 40)]
+    model = timed(MOMoGPForecaster(**SMALL, time="at"), [START + timedelta(hours=t) for t in hours])
+    rows = model._model.past
+    observed = rows.observed[rows.first : rows.last + 1, 0]
+    assert len(observed) == 40 and np.flatnonzero(np.isnan(observed)).tolist() == [first, first + 1, first + 2]
+    assert model.n_rows == 37
+    # As the rows that did not come, said out loud.
+    spoken = MOMoGPForecaster(**SMALL, time="at")
+    for t in range(40):
+        spoken.learn_one({"y": hours.index(t)} if t in hours else {}, {"at": START + timedelta(hours=t)})
+    assert spoken.forecast(4) == model.forecast(4)
+
+
+def test_jitter_is_ignored():
+    random = Random(0)
+    times = [START + timedelta(minutes=10 * t + random.uniform(-2, 2)) for t in range(300)]
+    model = timed(MOMoGPForecaster(**SMALL, time="at"), times, math.sin)
+    assert model._model.n_rows == 300 and model._model.seasons == (144, 288, 1008)
+
+
+def test_long_gaps_are_not_filled():
+    model = timed(MOMoGPForecaster(**SMALL, time="at"), [0, 1, 2, 3, 4, 2000, 2001])
+    assert model._model.n_rows == 7
+
+
+def test_rows_without_a_timestamp_follow_at_the_usual_step():
+    model = timed(MOMoGPForecaster(**SMALL, time="at"), range(6))
+    model.learn_one({"y": 6.0})
+    model.learn_one({"y": 7.0}, {"at": None})
+    assert list(model.forecast(1, with_dist=True).index) == [8.0]
+    early = timed(MOMoGPForecaster(**SMALL, time="at"), range(2))
+    with pytest.raises(ValueError, match="row 2: there is no timestamp 'at'"):
+        early.learn_one({"y": 2.0}, {"at": pd.NaT})
+
+
+def test_forecasts_before_the_step_is_known():
+    model = timed(MOMoGPForecaster(**SMALL, time="at"), [START, START + timedelta(hours=1)])
+    assert model.forecast(2, with_dist=True).index.name == "step"
+    assert len(model.forecast(2)) == 2
+
+
+def test_rows_may_be_empty_while_the_step_is_found():
+    model = MOMoGPForecaster(**SMALL, time="at")
+    for t in range(12):
+        model.learn_one({"y": float(t)} if t >= 6 else {}, {"at": START + timedelta(hours=t), "late": float(t)})
+    assert model.series == ("y",) and model.inputs == ("late",) and model.n_rows == 12
+    assert model.forecast(1, with_dist=True).index[0] == pd.Timestamp(START + timedelta(hours=12))
+
+
+def test_another_step_brings_another_calendar():
+    hourly = [START + timedelta(hours=t) for t in range(20)]
+    faster = [hourly[-1] + timedelta(minutes=10 * t) for t in range(1, 60)]
+    model = timed(MOMoGPForecaster(**SMALL, time="at"), hourly + faster)
+    assert model._model.seasons == (144, 288, 1008)
+    assert model.forecast(1, with_dist=True).index[0] == faster[-1] + timedelta(minutes=10)
+
+
+def test_times_that_go_back_are_refused():
+    model = timed(MOMoGPForecaster(**SMALL, time="at"), [START + timedelta(hours=t) for t in range(6)])
+    before = checksum(model)
+    with pytest.raises(ValueError, match=r"row 6: .*2024-03-01 03:00:00 comes before 2024-03-01 05:00:00"):
+        model.learn_one({"y": 1.0}, {"at": START + timedelta(hours=3)})
+    with pytest.raises(ValueError, match="repeats 2024-03-01 05:00:00"):
+        model.learn_one({"y": 1.0}, {"at": START + timedelta(hours=5)})
+    with pytest.raises(ValueError, match="row 6: the timestamp is a number"):
+        model.learn_one({"y": 1.0}, {"at": 1e18})
+    with pytest.raises(ValueError, match="with a time zone"):
+        model.learn_one({"y": 1.0}, {"at": datetime(2025, 1, 1, tzinfo=UTC)})
+    with pytest.raises(TypeError, match="row 6: the time 'at' is text, '2024-03-02': parse it first"):
+        model.learn_one({"y": 1.0}, {"at": "2024-03-02"})
+    assert checksum(model) == before
+
+
+def test_a_date_among_the_inputs_says_what_to_do():
+    with pytest.raises(
+        TypeError, match="row 0: the value of 'month' is a datetime: if it is the time, say time='month'"
+    ):
+        MOMoGPForecaster(**SMALL).learn_one(1.0, {"month": START})
+
+
+# ------------------------------------------------------------------ errors
+
+
+@pytest.mark.parametrize("empty", [None, {}])
+def test_rows_that_did_not_come_fit_numbers_and_dicts(empty):
+    for y in (1.0, {"a": 1.0}):
+        model = MOMoGPForecaster(**SMALL)
+        for row in (empty, y, empty, y):
+            model.learn_one(row)
+        assert model.n_rows == 4 and len(model.forecast(2)) == 2
+
+
+@pytest.mark.parametrize("xs", [{"u": [1.0, 2.0]}, pd.DataFrame({"u": [1.0, 2.0]})])
+def test_xs_is_a_list_of_dicts(xs):
+    model = MOMoGPForecaster(**SMALL)
+    model.learn_one(1.0, {"u": 0.0})
+    with pytest.raises(TypeError, match="xs must be a list with a dict for each step"):
+        model.forecast(2, xs=xs)
+
+
+@pytest.mark.parametrize(
+    ("y", "x", "error", "words"),
+    [
+        ({"wind": math.inf}, None, ValueError, "row 60: the value of 'wind' is infinite"),
+        ({"wind": "calm"}, None, TypeError, "row 60: the value of 'wind' is a str"),
+        ({"wind": {"north": 1.0}}, None, TypeError, "'wind' is a dict"),
+        ({"wind": 1.0}, {"pitch": [1.0]}, TypeError, "row 60: the value of 'pitch' is a list"),
+        ({"wind": 1.0}, 3.0, TypeError, "expected x to be a dict, got float"),
+        ({"wind": 1.0, "new": 1e60}, {"newer": 1.0}, ValueError, "'new' is 1e"),
+        ([1.0], None, TypeError, "now it is a list"),
+    ],
+)
+def test_errors_name_the_row_and_change_nothing(y, x, error, words):
+    model = trained()
+    before = checksum(model)
+    with pytest.raises(error, match=words):
+        model.learn_one(y, x)
+    assert checksum(model) == before
+
+
+@pytest.mark.parametrize(
+    ("horizon", "xs", "words"),
+    [
+        (0, None, "horizon=0"),
+        (True, None, "horizon=True"),
+        (2.0, None, r"horizon=2\.0"),
+        (5, None, "5 steps with a model of 4.*recursive"),
+        (3, [{}, {}], "2 rows for 3 steps"),
+        (2, [{}, {"pitch": math.inf}], "step 2 of xs: the value of 'pitch' is infinite"),
+    ],
+)
+def test_wrong_forecasts_are_named(horizon, xs, words):
+    with pytest.raises(ValueError, match=words):
+        trained(10).forecast(horizon, xs)
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"horizon": 0}, "horizon=0"),
+        ({"strategy": "both"}, "strategy='both'"),
+        ({"strategy": "recursive", "conformal": True}, "conformal=True needs"),
+        ({"lags": 0}, "lags=0"),
+        ({"seasons": 1}, "seasons"),
+        ({"seasons": [24]}, "seasons"),
+        ({"experts": ("oracle",)}, "oracle"),
+        ({"bounds": {"power": (1.0, 0.0)}}, "lower bound"),
+        ({"bounds": {"power": 3.0}}, "pair"),
+        ({"transforms": {"power": "cube"}}, "cube"),
+    ],
+)
+def test_wrong_parameters_are_named(settings, words):
+    with pytest.raises(ValueError, match=words):
+        MOMoGPForecaster(**settings)
+
+
+def test_forecasting_changes_nothing():
+    model = trained()
+    before = checksum(model)
+    for horizon, xs in ((4, None), (2, [{"pitch": 3.0, "new": 1.0}] * 2)):
+        law = model.forecast(horizon, xs, with_dist=True)
+        law.sample(3), law.interval(), law.cov
+    assert checksum(model) == before
+    # And what was returned stays as it was.
+    law = model.forecast(4, with_dist=True)
+    mean = model.forecast(4)
+    for x, y in feed(5, seed=3):
+        model.learn_one(y, x)
+    assert law.to_dicts() == mean
+
+
+@pytest.mark.parametrize("settings", [{"horizon": 3}, {"horizon": 48}, {"horizon": 48, "window": 60}])
+def test_asking_does_not_change_what_is_learnt(settings):
+    asked, left_alone = (MOMoGPForecaster(max_points=16, seed=0, **settings) for _ in range(2))
+    for x, y in feed(200):
+        for model in (asked, left_alone):
+            model.learn_one(y, x)
+        asked.forecast(2, [{"pitch": 0.3}] * 2)
+    assert asked.forecast(3) == left_alone.forecast(3)
+    assert checksum(asked) == checksum(left_alone)
+
+
+BAD = [math.inf, "text", [1.0], {"a": 1}, 1 + 2j, 1e60, object()]
+
+
+@pytest.mark.parametrize("name", ["plain", "time", "bounds", "circuits", "numbers"])
+def test_random_calls(name):
+    settings = {
+        "plain": {}, "time": {"time": "at"}, "numbers": {},
+        "bounds": {"bounds": {"a": (-1e9, None)}, "transforms": {"b": ("sqrt", 1e3)}},
+        "circuits": {"experts": ("last value", "own lags", "wide lags", "matern32", "residual rbf"), "max_points": 12},
+    }[name]  # fmt: skip
+    random, model, now, n_errors = Random(7), None, START, 0
+    for call in range(600):
+        if call % 150 == 0:
+            model = MOMoGPForecaster(**{**SMALL, **settings})
+        values = {key: random.gauss(0.0, 3.0) for key in random.sample("abc", random.randrange(4))}
+        y = random.choice([1.0, None, random.gauss(0.0, 1.0)]) if name == "numbers" else values
+        x = {key: random.gauss(0.0, 1.0) for key in random.sample(["p", ("q", 1)], random.randrange(3))}
+        if name == "time":
+            now += timedelta(minutes=random.choice([10, 10, 10, 11, 9.5, 45, 0, -10]))
+            x["at"] = now
+        if random.random() < 0.1:
+            if name == "numbers" or random.random() < 0.5:
+                x["p"] = random.choice(BAD)
+            else:
+                y[random.choice("abc")] = random.choice(BAD)
+        before = checksum(model)
+        try:
+            model.learn_one(y, x if x or random.random() < 0.5 else None)
+        except (TypeError, ValueError) as error:
+            n_errors += 1
+            assert str(error).startswith(f"row {model.n_rows}: ")
+            assert checksum(model) == before
+            if name == "time":
+                now = max(now, START) + timedelta(minutes=30)
+        forecast = model.forecast(3, with_dist=True)
+        if forecast:
+            assert np.isfinite(forecast.arrays.mean).all()
+            assert call % 8 or np.isfinite(forecast.interval()).all(axis=None)
+    assert n_errors > 20
+
+
+@pytest.mark.parametrize("scale", [1e-30, 1e40])
+def test_values_of_any_size(scale):
+    model = MOMoGPForecaster(horizon=3, max_points=12, seed=0)
+    random = Random(0)
+    for _ in range(60):
+        model.learn_one({"a": scale * random.gauss(0.0, 1.0), "b": random.gauss(0.0, 1.0)})
+    forecast = model.forecast(3, with_dist=True)
+    assert np.isfinite(forecast.interval()).all(axis=None) and np.isfinite(forecast.sample(5, 0)).all()
+
+
+@pytest.mark.parametrize("value", [0.0, 5.0, -1e-9])
+def test_constant_series(value):
+    model = MOMoGPForecaster(horizon=3, max_points=12, seed=0)
+    for _ in range(60):
+        model.learn_one(value)
+    assert_allclose(model.forecast(3), value, atol=1e-6)
+    forecast = model.forecast(3, with_dist=True)
+    assert np.isfinite(forecast.interval()).all(axis=None) and np.isfinite(forecast.log_pdf([value] * 3))
+
+
+# ------------------------------------------------------------------ bounds, strategies
+
+
+def test_bounds_and_transforms():
+    model = MOMoGPForecaster(**SMALL, bounds={"level": (0.0, 1.0)}, transforms={"level": "logit", "flow": "log"})
+    random = Random(0)
+    for _ in range(80):
+        model.learn_one(
+            {"level": 1.0 / (1.0 + math.exp(-random.gauss(2.0, 1.0))), "flow": math.exp(random.gauss(0, 1))}
+        )
+    forecast = model.forecast(4, with_dist=True)
+    paths = forecast.sample(500, seed=0)
+    level, flow = (paths[..., model.series.index(name)] for name in ("level", "flow"))
+    assert 0.0 < level.min() and level.max() < 1.0 and flow.min() > 0.0
+    assert 0.75 < forecast.median["level"].iloc[0] < 0.95 and 0.5 < forecast.median["flow"].iloc[0] < 2.0
+    before = checksum(model)
+    with pytest.raises(ValueError, match="row 80: output 'level' is 1.5, above its upper bound"):
+        model.learn_one({"level": 1.5, "flow": 1.0})
+    with pytest.raises(ValueError, match="row 80: output 'flow' is 0.0"):
+        model.learn_one({"flow": 0.0, "brand new": 1.0})
+    assert checksum(model) == before
+    # A series of numbers is named y.
+    with pytest.raises(ValueError, match="output 'y' is -1.0"):
+        MOMoGPForecaster(bounds={"y": (0.0, None)}).learn_one(-1.0)
+
+
+def test_recursive_forecasts_are_paths_of_the_core(monkeypatch):
+    asked = []
+
+    def simulate(self, n_paths, horizon, X, rng):
+        asked.append((n_paths, X.copy(), rng.random()))
+        law = np.ones((5, 1, horizon, self.n_series))
+        return SimpleNamespace(law=law, between_steps=np.eye(horizon), between_series=np.eye(self.n_series))
+
+    monkeypatch.setattr(HorizonModel, "simulate", simulate, raising=False)
+    model = trained(20, strategy="recursive")
+    assert model._model.settings.horizon == 1
+    assert model.forecast(9) == 9 * [{"power": 1.0, "wind": 1.0}]
+    model.forecast(2, [{"pitch": 0.5}, {}])
+    assert np.isnan(asked[0][1]).all() and asked[0][1].shape == (9, 1)
+    assert_array_equal(asked[1][1], [[0.5], [np.nan]])
+    # Randomness belongs to the row: the same forecast can be made again.
+    assert asked[0][2] == asked[1][2]
+    model.learn_one({"wind": 8.0})
+    model.forecast(1)
+    assert asked[2][2] != asked[0][2]
+
+
+def test_conformal_quantiles_are_those_of_the_moment():
+    model, plain = trained(60, conformal=True), trained(60).forecast(4, with_dist=True)
+    assert not np.allclose(model.forecast(4, with_dist=True).interval(), plain.interval())
+    for _ in range(300):
+        model._model.conformal.learn(np.full((4, 2), 3.0))
+    moved = model.forecast(4, with_dist=True)
+    before = moved.median
+    assert (before > plain.quantile(0.6)).all(axis=None)
+    assert_array_equal(moved.mean, plain.mean)
+    for _ in range(300):
+        model._model.conformal.learn(np.full((4, 2), -3.0))
+    pd.testing.assert_frame_equal(moved.median, before)
+    assert (model.forecast(4, with_dist=True).median < plain.median).all(axis=None)
+    assert len(model.forecast(2, with_dist=True).interval()) == 2
+
+
+def test_recursive_forecasts_go_as_far_as_one_likes():
+    model = trained(200, strategy="recursive", horizon=4)
+    forecast = model.forecast(50, [{"pitch": 0.5}] * 50, with_dist=True)
+    assert len(forecast) == 50 and np.isfinite(forecast.interval()).all(axis=None)
+    assert 6.0 < forecast.mean["wind"].iloc[-1] < 10.0
+    assert forecast.std["wind"].iloc[-1] > forecast.std["wind"].iloc[0]
+    assert model.forecast(50) == model.forecast(50) == copy.deepcopy(model).forecast(50)
+    assert model.weights_at(1).shape[1] == 2
+    before = checksum(model)
+    model.forecast(5, with_dist=True).sample(3)
+    assert checksum(model) == before
+
+
+# ------------------------------------------------------------------ history
+
+
+def history(n=120):
+    rows = list(feed(n))
+    index = pd.date_range(START, periods=n, freq="10min")
+    return pd.DataFrame([{**x, **y} for x, y in rows], index=index)
+
+
+def test_fit_is_learning_row_by_row():
+    frame = history()
+    model = trained(7).fit(frame.reset_index(drop=True), inputs=["pitch"])
+    assert model.forecast(4) == trained(120).forecast(4)
+    assert model.n_rows == 120 and model.inputs == ("pitch",)
+
+
+def test_fit_takes_times_from_the_index_or_a_column():
+    frame = history()
+    model = MOMoGPForecaster(**SMALL).fit(frame, inputs=["pitch"])
+    assert model._model.seasons == (144, 288, 1008)
+    assert model.forecast(1, with_dist=True).index[0] == frame.index[-1] + pd.Timedelta(minutes=10)
+    column = MOMoGPForecaster(**SMALL, time="at").fit(frame.rename_axis("at").reset_index(), inputs=["pitch"])
+    index = MOMoGPForecaster(**SMALL, time="at").fit(frame, inputs=["pitch"])
+    assert column.forecast(4) == index.forecast(4) == model.forecast(4)
+    # The stream goes on, with timestamps or without.
+    x, y = next(feed(1, seed=5))
+    index.learn_one(y, {**x, "at": frame.index[-1] + pd.Timedelta(minutes=10)})
+    model.learn_one(y, x)
+    assert index.forecast(4) == model.forecast(4)
+
+
+def test_fit_needs_no_times_if_there_are_too_few():
+    model = MOMoGPForecaster(**SMALL).fit(history(3))
+    model.learn_one({"wind": 1.0})
+    assert model.n_rows == 4 and model.forecast(1, with_dist=True).index.name == "step"
+    assert MOMoGPForecaster(**SMALL).fit(history(0)).forecast(1) == []
+
+
+def test_fit_mistakes_are_named_and_change_nothing(capsys):
+    model = trained(20)
+    before = checksum(model)
+    frame = history(10)
+    with pytest.raises(TypeError, match="DataFrame, got list"):
+        model.fit([1.0])
+    with pytest.raises(ValueError, match="two columns 'wind'"):
+        model.fit(pd.concat([frame, frame[["wind"]]], axis=1))
+    for inputs in (["rain"], "wind"):
+        with pytest.raises(ValueError, match="inputs="):
+            model.fit(frame, inputs=inputs)
+    with pytest.raises(ValueError, match="row 3: time must increase"):
+        model.fit(frame.iloc[[0, 1, 2, 1]])
+    with pytest.raises(TypeError, match="row 1: the value of 'wind' is a str"):
+        model.fit(pd.DataFrame({"wind": [1.0, "calm"]}))
+    assert checksum(model) == before
+    assert capsys.readouterr().err == ""
+    model.fit(frame, verbose=True)
+    assert "10/10" in capsys.readouterr().err
+
+
+# ------------------------------------------------------------------ weights, text, control
+
+
+def test_weights():
+    model = trained(200)
+    assert model.weights.index.name == "expert" and list(model.weights.columns) == ["power", "wind"]
+    assert_allclose(model.weights.sum(), 1.0)
+    steps = [model.weights_at(step) for step in range(1, 5)]
+    assert_allclose(sum(steps) / 4, model.weights)
+    assert "last value" in model.weights.index
+    for step in (0, 5, 1.0, True):
+        with pytest.raises(ValueError, match="step="):
+            model.weights_at(step)
+    lines = model.weights_history
+    assert list(lines.columns) == ["row", "expert", "series", "weight"]
+    assert sorted(set(lines["row"])) == [64, 128, 192]
+    assert_allclose(lines.groupby(["row", "series"])["weight"].sum(), 1.0)
+    # A new series joins the history; what was before stays.
+    model.learn_one({"rain": 1.0})
+    for x, y in feed(60, seed=2):
+        model.learn_one({**y, "rain": 1.0}, x)
+    lines = model.weights_history
+    assert set(lines["series"][lines["row"] == 64]) == {"power", "wind"}
+    assert set(lines["series"][lines["row"] == 256]) == {"power", "wind", "rain"}
+
+
+def test_freeze():
+    model = trained()
+    model.freeze()
+    before = checksum(model)
+    model.learn_one({"wind": 3.0, "new": 1.0}, {"newer": 2.0})
+    assert checksum(model) == before
+    with pytest.raises(ValueError, match="infinite"):
+        model.learn_one({"wind": math.inf})
+    model.unfreeze()
+    model.learn_one({"wind": 3.0})
+    assert model.n_rows == 61
+
+
+def test_text():
+    model = trained(100)
+    assert repr(model).startswith("MOMoGPForecaster")
+    text = model.describe()
+    assert "100 rows learnt; 2 series, 1 inputs, 4 steps ahead" in text and "last value  weight 0." in text
+    assert model._repr_html_() == f"<pre>{text}</pre>"
+    assert model.nbytes > 1000
+
+
+# ------------------------------------------------------------------ copies and files
+
+
+def saved(model, path):
+    model.save(path / "model.momo")
+    return load(path / "model.momo")
+
+
+SETTINGS = {
+    "default": {"horizon": 3, "max_points": 16, "seed": 0},
+    "linear": SMALL,
+    "time": {**SMALL, "time": "at"},
+    "conformal": {**SMALL, "conformal": True},
+    "bounds": {**SMALL, "bounds": {"wind": (-50.0, None)}, "transforms": {"power": ("sqrt", 1e4)}},
+}
+
+
+@pytest.mark.parametrize("twin", ["deepcopy", "pickle", "file"])
+@pytest.mark.parametrize("n", [0, 2, 90])
+@pytest.mark.parametrize("name", SETTINGS)
+def test_copies_go_on_bit_for_bit(name, n, twin, tmp_path):
+    model, other = MOMoGPForecaster(**SETTINGS[name]), None
+    for t, (x, y) in enumerate(feed(n + 30)):
+        x["at" if name == "time" else "pitch"] = START + timedelta(hours=t) if name == "time" else x["pitch"]
+        if t == n:
+            if twin == "deepcopy":
+                other = copy.deepcopy(model)
+            else:
+                other = pickle.loads(pickle.dumps(model)) if twin == "pickle" else saved(model, tmp_path)
+            assert checksum(other) == checksum(model)
+        model.learn_one(y, x)
+        if other is not None:
+            other.learn_one(y, x)
+            assert other.forecast(3) == model.forecast(3)
+    assert checksum(other) == checksum(model)
+    assert other._get_params() == model._get_params()
+
+
+def test_a_copy_leaves_the_original_alone():
+    model = trained()
+    before = checksum(model)
+    twin = copy.deepcopy(model)
+    for x, y in feed(20, seed=9):
+        twin.learn_one(y, x)
+    assert checksum(model) == before and checksum(twin) != before
+
+
+def test_clone_starts_afresh():
+    model = trained()
+    clone = model.clone()
+    assert clone.n_rows == 0 and clone.forecast(2) == []
+    for x, y in feed(60):
+        clone.learn_one(y, x)
+    assert checksum(clone) == checksum(model)
+
+
+def test_files_hold_what_was_decided(tmp_path):
+    model = trained(130)
+    model.freeze()
+    again = saved(model, tmp_path)
+    assert isinstance(again, MOMoGPForecaster) and again.n_rows == 130
+    pd.testing.assert_frame_equal(again.weights_history, model.weights_history)
+    again.learn_one({"wind": 1.0})
+    assert again.n_rows == 130
+    odd = MOMoGPForecaster(**SMALL)
+    odd.learn_one({frozenset(): 1.0})
+    with pytest.raises(TypeError, match="frozenset"):
+        odd.save(tmp_path / "model.momo")
+    assert load(tmp_path / "model.momo").n_rows == 130
+
+
+def test_foreign_and_altered_files(tmp_path):
+    path = tmp_path / "model.momo"
+    container.write(path, "note", {})
+    with pytest.raises(container.FileFormatError, match="holds a note"):
+        load(path)
+    model = trained(20)
+    state = model._state()
+    state["model"].pop("past")
+    container.write(path, "forecaster", {"parameters": {**model._get_params()}, "state": state})
+    with pytest.raises(container.FileFormatError, match="do not fit"):
+        load(path)
+
+
+def test_threads_wait_for_each_other():
+    model, errors = MOMoGPForecaster(**SMALL), []
+
+    def learn(part):
+        try:
+            for x, y in feed(60, seed=part):
+                model.learn_one(y, x)
+                model.forecast(2)
+        except Exception as error:  # noqa: BLE001
+            errors.append(error)
+
+    threads = [threading.Thread(target=learn, args=(part,)) for part in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert errors == [] and model.n_rows == 180
+
+
+def test_steps_that_have_hardly_been_learnt_do_not_run_away():
+    """Far steps are learnt late: a regression on two rows must not be trusted with a third."""
+    from momostream.datasets.wind import WindTurbine
+
+    frame = WindTurbine(seed=0, rate=1 / 60, dropouts=0.02).frame(80)[["power", "wind_speed", "flap_1"]]
+    lowest, highest = frame.min(), frame.max()
+    model = MOMoGPForecaster(horizon=60, time="time", seed=0)
+    for time, row in frame.iterrows():
+        model.learn_one(row.to_dict(), {"time": time})
+        mean = model.forecast(60, with_dist=True).mean
+        beyond = pd.concat([mean - highest, lowest - mean]) / (highest - lowest)
+        assert beyond.max().max() < 1.0

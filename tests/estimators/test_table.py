@@ -1,0 +1,707 @@
+"""The scikit-learn face: its contract, frames in and out, shapes, and errors that name the place."""
+
+from __future__ import annotations
+
+import pickle
+
+import numpy as np
+import pandas as pd
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
+from sklearn.gaussian_process import GaussianProcessRegressor
+from sklearn.gaussian_process.kernels import ConstantKernel, Matern, WhiteKernel
+from sklearn.model_selection import GridSearchCV, cross_val_score
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+import momostream
+from momostream.batch.nodes import Circuit
+from momostream.estimators.presets import PRESETS
+from momostream.estimators.table import MOMoGPRegressor
+
+
+def toy(n=60, n_outputs=2, seed=0):
+    rng = np.random.default_rng(seed)
+    X = rng.uniform(-2, 2, size=(n, 3))
+    common = rng.normal(size=(n, 1))
+    Y = (
+        np.sin(1.5 * X[:, :1] + np.arange(n_outputs))
+        + 0.5 * X[:, 1:2]
+        + 0.1 * (common + rng.normal(size=(n, n_outputs)))
+    )
+    return X, Y
+
+
+def quick(**parameters):
+    return MOMoGPRegressor(**{"max_iterations": 3, "random_state": 0, **parameters})
+
+
+@parametrize_with_checks(
+    [
+        MOMoGPRegressor(max_iterations=5),
+        MOMoGPRegressor(experts=("matern32",), max_points=20, max_iterations=2),
+        MOMoGPRegressor(("residual rbf+linear", "linear"), weights="uniform", memory_budget=1000, max_iterations=2),
+        MOMoGPRegressor.from_preset("momogp", max_points=40, max_iterations=2),
+    ]
+)
+def test_contract(estimator, check):
+    check(estimator)
+
+
+# ---------------------------------------------------------------------------------------------------- the family
+
+
+def test_one_independent_region_is_scikit_learn_s_gaussian_process():
+    X, Y = toy(40, n_outputs=1)
+    model = quick(experts=("matern32",), coupling="independent", weights="uniform").fit(X, Y[:, 0])
+    (region,) = model.model_.members[0].regions
+    variance = region.moments()[0][0, 0] * region.scale[0] ** 2
+    kernel = ConstantKernel(variance) * Matern(model.lengthscales().to_numpy()[0], nu=1.5)
+    noise = WhiteKernel(variance * model.lengthscales().index.get_level_values("noise")[0])
+    other = GaussianProcessRegressor(kernel + noise, optimizer=None).fit(X, Y[:, 0] - Y.mean())
+    T = toy(10, seed=1)[0]
+    mean, std = model.predict(T, return_std=True)
+    expected, expected_std = other.predict(T, return_std=True)
+    assert_allclose(mean, expected + Y.mean(), rtol=1e-7, atol=1e-9)
+    assert_allclose(std, expected_std, rtol=1e-7)
+    assert_allclose(model.predict(T, return_cov=True)[1], other.predict(T, return_cov=True)[1], rtol=1e-6, atol=1e-9)
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_presets(name):
+    X, Y = toy(50)
+    model = MOMoGPRegressor.from_preset(name, max_iterations=2, max_points=30, random_state=0)
+    parameters = model.get_params()
+    for key, value in {**PRESETS[name], "max_iterations": 2, "max_points": 30}.items():
+        assert parameters[key] == value
+    assert model.fit(X, Y).score(X, Y) > 0.8
+
+
+def test_unknown_preset():
+    with pytest.raises(ValueError, match="unknown preset 'gp': use one of 'exact', 'sumgp', 'dsmgp', 'momogp'"):
+        MOMoGPRegressor.from_preset("gp")
+
+
+def test_the_package_exports_what_users_need():
+    assert momostream.Circuit is Circuit
+    assert momostream.PRESETS is PRESETS
+    assert momostream.estimators.table.MOMoGPRegressor is MOMoGPRegressor
+
+
+def test_better_than_the_mean_and_calibrated_on_new_rows():
+    X, Y = toy(150)
+    model = MOMoGPRegressor(random_state=0).fit(X, Y)
+    T, truth = toy(200, seed=1)
+    assert model.score(T, truth) > 0.9
+    lower, upper = model.predict_distribution(T).interval(0.9)
+    assert 0.82 < np.mean((lower < truth) & (truth < upper)) < 0.97
+
+
+# ---------------------------------------------------------------------------------------------------- tools around it
+
+
+def test_pipeline_and_scaler_change_nothing_but_round_off():
+    X, Y = toy()
+    plain = quick(max_iterations=0).fit(X, Y)
+    pipeline = make_pipeline(StandardScaler(), quick(max_iterations=0)).fit(X, Y)
+    mean, std = pipeline.predict(X[:9], return_std=True)
+    assert_allclose(mean, plain.predict(X[:9]), rtol=1e-6, atol=1e-8)
+    assert std.shape == (9, 2)
+
+
+def test_grid_search():
+    X, Y = toy(60)
+    grid = {"experts": [("matern32",), ("linear",)], "max_points": [None, 30]}
+    search = GridSearchCV(quick(), grid, cv=3).fit(X, Y)
+    assert search.best_params_["experts"] == ("matern32",)
+    assert len(search.cv_results_["params"]) == 4
+    assert search.predict(X[:2]).shape == (2, 2)
+
+
+def test_cross_validation():
+    X, Y = toy(80)
+    scores = cross_val_score(quick(), X, Y, cv=4)
+    assert scores.shape == (4,)
+    assert scores.min() > 0.8
+
+
+def test_score_is_the_mean_coefficient_of_determination():
+    X, Y = toy()
+    model = quick().fit(X, Y)
+    T, truth = toy(30, seed=1)
+    each = 1 - ((truth - model.predict(T)) ** 2).sum(axis=0) / ((truth - truth.mean(axis=0)) ** 2).sum(axis=0)
+    assert_allclose(model.score(T, truth), each.mean())
+
+
+def test_clone_copies_parameters_only():
+    structure = Circuit()
+    structure.add_region(0, [0, 1])
+    model = quick(max_points=17, experts=["rbf"], structure=structure).fit(*toy())
+    twin = clone(model)
+    assert not hasattr(twin, "model_")
+    assert {**twin.get_params(), "structure": None} == {**model.get_params(), "structure": None}
+    assert twin.structure.describe() == structure.describe()
+    assert_array_equal(twin.fit(*toy()).predict(toy()[0]), model.predict(toy()[0]))
+
+
+@pytest.mark.parametrize("parameters", [{}, {"max_points": 20, "memory_budget": 5000}])
+def test_pickle_keeps_every_bit(parameters):
+    X, Y = toy()
+    model = quick(**parameters).fit(X[:50], Y[:50])
+    twin = pickle.loads(pickle.dumps(model))
+    for each in (model, twin):
+        each.partial_fit(X[50:], Y[50:])
+    for first, second in zip(model.predict(X, return_std=True), twin.predict(X, return_std=True), strict=True):
+        assert_array_equal(first, second)
+    assert_array_equal(model.sample_y(X[:3], 5), twin.sample_y(X[:3], 5))
+
+
+def test_random_state_may_be_a_generator_or_none():
+    X, Y = toy(30)
+    one, two = (
+        quick(random_state=np.random.RandomState(7), n_groups=2, max_points=12).fit(X, Y).predict(X) for _ in range(2)
+    )
+    assert_array_equal(one, two)
+    assert np.isfinite(quick(random_state=None).fit(X, Y).predict(X)).all()
+    with pytest.raises(ValueError, match="seed"):
+        quick(random_state="seven").fit(X, Y)
+
+
+# ---------------------------------------------------------------------------------------------------- frames
+
+INPUTS, TARGETS = ["wind", "pitch", "yaw"], ["power", "load"]
+
+
+def test_pandas_names_are_kept():
+    X, Y = toy()
+    model = quick(max_points=40).fit(pd.DataFrame(X, columns=INPUTS), pd.DataFrame(Y, columns=TARGETS))
+    frame = pd.DataFrame(X[:9], columns=INPUTS, index=range(100, 109))
+    assert list(model.feature_names_in_) == INPUTS
+    assert model.target_names_ == tuple(TARGETS)
+    law = model.predict_distribution(frame)
+    assert law.targets == tuple(TARGETS)
+    assert law.condition({"load": Y[:9, 1]}).targets == ("power",)
+    assert_array_equal(model.predict(frame), quick(max_points=40).fit(X, Y).predict(X[:9]))
+    assert list(model.weights_.columns) == TARGETS
+    assert any(f"gate {name} at" in model.describe() for name in INPUTS)
+
+
+def test_columns_in_another_order_are_refused():
+    X, Y = toy()
+    model = quick().fit(pd.DataFrame(X, columns=INPUTS), Y)
+    with pytest.raises(ValueError, match="feature names"):
+        model.predict(pd.DataFrame(X, columns=INPUTS[::-1]))
+
+
+def test_pandas_series_as_target():
+    X, Y = toy()
+    model = quick().fit(pd.DataFrame(X, columns=INPUTS), pd.Series(Y[:, 0], name="power"))
+    assert model.target_names_ == ("power",)
+    assert model.predict(pd.DataFrame(X[:9], columns=INPUTS)).shape == (9,)
+    assert model.predict_distribution(pd.DataFrame(X[:9], columns=INPUTS)).targets == ("power",)
+
+
+def test_nullable_and_integer_columns():
+    X, Y = toy(20)
+    frame = pd.DataFrame({"a": pd.array([*range(19), None], dtype="Int64"), "b": X[:, 0].astype("float32")})
+    targets = pd.DataFrame({"y": pd.array([None, *range(19)], dtype="Float64"), "z": np.arange(20)})
+    model = quick().fit(frame, targets)
+    assert_allclose(model.model_.input_means[0], 9.0)
+    assert np.isfinite(model.predict(frame)).all()
+
+
+def test_polars_frames():
+    pl = pytest.importorskip("polars")
+    X, Y = toy()
+    model = quick().fit(pl.DataFrame(X, schema=INPUTS), pl.DataFrame(Y, schema=TARGETS))
+    assert list(model.feature_names_in_) == INPUTS
+    assert model.target_names_ == tuple(TARGETS)
+    plain = quick().fit(X, Y)
+    frame = pl.DataFrame(X[:9], schema=INPUTS)
+    assert_array_equal(model.predict(frame), plain.predict(X[:9]))
+    assert model.predict_distribution(frame).targets == tuple(TARGETS)
+    model.partial_fit(frame, pl.DataFrame(Y[:9], schema=TARGETS))
+    assert_array_equal(model.predict(frame), plain.partial_fit(X[:9], Y[:9]).predict(X[:9]))
+
+
+def test_polars_series_and_nulls():
+    pl = pytest.importorskip("polars")
+    X, Y = toy(20)
+    frame = pl.DataFrame({"a": [None, *X[1:, 0]], "b": X[:, 1]})
+    model = quick().fit(frame, pl.Series("power", [*Y[:-1, 0], None]))
+    assert model.target_names_ == ("power",)
+    assert model.predict(frame).shape == (20,)
+    # The last row has no target and does not count.
+    assert_allclose(model.model_.input_means[0], X[1:-1, 0].mean())
+    assert model.model_.n_rows == 19
+    assert quick().fit(frame, pl.Series(Y[:, 0])).target_names_ is None
+
+
+def test_arrays_have_no_names():
+    X, Y = toy()
+    model = quick().fit(X.tolist(), Y.tolist())
+    assert model.target_names_ is None
+    assert not hasattr(model, "feature_names_in_")
+    assert model.predict_distribution(X[:2]).targets is None
+    assert list(model.weights_.columns) == ["y0", "y1"]
+    assert model.n_features_in_ == 3
+
+
+def test_names_of_an_earlier_fit_are_forgotten():
+    X, Y = toy()
+    model = quick().fit(pd.DataFrame(X, columns=INPUTS), pd.DataFrame(Y, columns=TARGETS)).fit(X, Y)
+    assert model.target_names_ is None
+    assert not hasattr(model, "feature_names_in_")
+
+
+# ---------------------------------------------------------------------------------------------------- shapes
+
+
+@pytest.mark.parametrize("weights", ["stacking", "uniform"])
+def test_one_dimensional_targets_give_one_dimensional_answers(weights):
+    X, Y = toy()
+    flat, column = quick(weights=weights).fit(X, Y[:, 0]), quick(weights=weights).fit(X, Y[:, :1])
+    assert flat.predict(X[:9]).shape == (9,)
+    assert column.predict(X[:9]).shape == (9, 1)
+    for options in ({"return_std": True}, {"return_cov": True}):
+        for one, two in zip(flat.predict(X[:9], **options), column.predict(X[:9], **options), strict=True):
+            assert_array_equal(one, two[..., 0])
+    assert flat.sample_y(X[:9], 4).shape == (9, 4)
+    assert column.sample_y(X[:9], 4).shape == (9, 1, 4)
+    assert_array_equal(flat.sample_y(X[:9], 4), column.sample_y(X[:9], 4)[:, 0])
+    flat.partial_fit(X[:3], Y[:3, 0])
+    assert flat.predict(X[:9]).shape == (9,)
+
+
+@pytest.mark.parametrize("parameters", [{}, {"max_points": 25, "weights": "uniform"}, {"experts": ("linear",)}])
+def test_std_and_cov_agree(parameters):
+    X, Y = toy()
+    model = quick(**parameters).fit(X, Y)
+    T = toy(12, seed=1)[0]
+    mean, std = model.predict(T, return_std=True)
+    mean_again, cov = model.predict(T, return_cov=True)
+    assert mean.shape == std.shape == (12, 2)
+    assert cov.shape == (12, 12, 2)
+    assert_array_equal(model.predict(T), mean)
+    assert_allclose(mean_again, mean)
+    for p in range(2):
+        assert_allclose(np.diag(cov[:, :, p]), std[:, p] ** 2)
+        assert np.linalg.eigvalsh(cov[:, :, p])[0] > 0
+    law = model.predict_distribution(T)
+    assert_array_equal(law.mean, mean)
+    assert_array_equal(law.std, std)
+    assert law.cov.shape == (12, 2, 2)
+    assert_allclose(np.diagonal(law.cov, axis1=1, axis2=2), std**2)
+
+
+def test_rows_that_are_near_each_other_covary():
+    X, Y = toy(30)
+    model = quick(experts=("matern32",)).fit(X, Y[:, 0])
+    T = np.array([[8.0, 0, 0], [8.1, 0, 0], [-8.0, 0, 0]])
+    _, cov = model.predict(T, return_cov=True)
+    correlation = cov / np.sqrt(np.outer(np.diag(cov), np.diag(cov)))
+    assert correlation[0, 1] > 0.8
+    assert abs(correlation[0, 2]) < 0.2
+
+
+def test_std_and_cov_at_once_are_refused():
+    model = quick().fit(*toy(20))
+    with pytest.raises(RuntimeError, match="at most one of return_std and return_cov"):
+        model.predict(toy()[0], return_std=True, return_cov=True)
+
+
+@pytest.mark.parametrize("weights", ["stacking", "uniform"])
+def test_samples_have_the_moments_of_the_law(weights):
+    X, Y = toy(80)
+    model = quick(weights=weights).fit(X, Y)
+    T = toy(3, seed=1)[0]
+    drawn = model.sample_y(T, 20_000, random_state=0)
+    assert drawn.shape == (3, 2, 20_000)
+    law = model.predict_distribution(T)
+    assert_allclose(drawn.mean(axis=2), law.mean, atol=0.02)
+    for q in (0.05, 0.5, 0.95):
+        assert_allclose(law.cdf(np.quantile(drawn, q, axis=2)), q, atol=0.01)
+    for i in range(3):
+        expected = law.cov[i, 0, 1] / np.sqrt(law.cov[i, 0, 0] * law.cov[i, 1, 1])
+        assert_allclose(np.corrcoef(drawn[i])[0, 1], expected, atol=0.06)
+
+
+def test_samples_follow_their_seed():
+    X, Y = toy(30)
+    model = quick().fit(X, Y)
+    assert model.sample_y(X[:4]).shape == (4, 2, 1)
+    assert_array_equal(model.sample_y(X[:4], 3, random_state=5), model.sample_y(X[:4], 3, random_state=5))
+    assert np.abs(model.sample_y(X[:4], 3, random_state=5) - model.sample_y(X[:4], 3, random_state=6)).max() > 0
+
+
+def test_read_only_and_fortran_ordered_arrays():
+    X, Y = toy()
+    expected = quick(max_points=30).fit(X, Y).predict(X)
+    X2, Y2 = np.asfortranarray(X), np.asfortranarray(Y)
+    X2.flags.writeable = Y2.flags.writeable = False
+    assert_array_equal(quick(max_points=30).fit(X2, Y2).predict(X2), expected)
+
+
+def test_fit_does_not_touch_the_data():
+    X, Y = toy()
+    X[3, 0], Y[4, 1] = np.nan, np.nan
+    before = X.copy(), Y.copy()
+    model = quick(max_points=30).fit(X, Y)
+    model.partial_fit(X[:5], Y[:5])
+    model.predict(X)
+    assert_array_equal(X, before[0])
+    assert_array_equal(Y, before[1])
+    # Nor does the model change when the caller's arrays do.
+    first = model.predict(before[0][10:20])
+    X[:], Y[:] = 0.0, 0.0
+    assert_array_equal(model.predict(before[0][10:20]), first)
+
+
+# ---------------------------------------------------------------------------------------------------- looking
+
+
+def test_weights_are_a_table():
+    X, Y = toy()
+    for weights in ("stacking", "uniform"):
+        table = quick(weights=weights).fit(X, Y).weights_
+        assert list(table.index) == ["matern32", "warped matern12", "linear"]
+        assert list(table.columns) == ["y0", "y1"]
+        assert_allclose(table.sum(axis=0), 1)
+    assert_allclose(table.to_numpy(), 1 / 3)
+
+
+def test_describe():
+    X, Y = toy()
+    text = quick(max_points=40, experts=("matern32", "linear")).fit(pd.DataFrame(X, columns=INPUTS), Y).describe()
+    lines = text.split("\n")
+    assert lines[0] == "sum"
+    assert lines[1].endswith(": matern32: sum")
+    assert lines[-1].endswith(": linear")
+    assert sum("region" in line for line in lines) == 4
+    assert "(30 rows)" in text
+    assert any(f"gate {name} at" in text for name in INPUTS)
+
+
+def test_lengthscales_are_a_table():
+    X, Y = toy()
+    frame = pd.DataFrame(X * [1.0, 100.0, 1.0], columns=INPUTS)
+    model = quick(experts=("matern32", "linear", "warped rbf"), coupling="independent", max_iterations=30)
+    table = model.fit(frame, pd.DataFrame(Y, columns=TARGETS)).lengthscales()
+    assert table.index.names == ["expert", "region", "targets", "rows", "noise"]
+    assert (table.index.get_level_values("rows") == 60).all() and (table.index.get_level_values("noise") > 0).all()
+    table = table.droplevel(["rows", "noise"])
+    assert list(table.index) == [
+        ("matern32", 0, "power"),
+        ("matern32", 1, "load"),
+        ("warped rbf", 0, "power"),
+        ("warped rbf", 1, "load"),
+    ]
+    assert list(table.columns) == INPUTS
+    assert (table.to_numpy() > 0).all()
+    # The third covariate does not matter, the second one is in units of a hundredth.
+    assert table.loc[("matern32", 0, "power"), "yaw"] > 3 * table.loc[("matern32", 0, "power"), "wind"]
+    assert table.loc[("matern32", 0, "power"), "pitch"] > 50
+    assert table.loc[("warped rbf", 0, "power"), "pitch"] < 50
+
+
+def test_lengthscales_without_circuits():
+    assert len(quick(experts=("linear",)).fit(*toy(20)).lengthscales()) == 0
+
+
+@pytest.mark.parametrize("ask", ["describe", "lengthscales", lambda m: m.weights_, lambda m: m.sample_y(toy()[0])])
+def test_nothing_to_say_before_fit(ask):
+    with pytest.raises(NotFittedError):
+        getattr(quick(), ask)() if isinstance(ask, str) else ask(quick())
+
+
+# ---------------------------------------------------------------------------------------------------- learning on
+
+
+def test_the_first_partial_fit_is_fit():
+    X, Y = toy()
+    assert_array_equal(quick().partial_fit(X, Y).predict(X), quick().fit(X, Y).predict(X))
+
+
+def test_partial_fit_goes_on_and_fit_starts_afresh():
+    X, Y = toy(80)
+    model = quick(max_points=50).fit(X[:40], Y[:40])
+    T, truth = toy(100, seed=1)
+    before = model.score(T, truth)
+    assert model.partial_fit(X[40:], Y[40:]) is model
+    assert model.score(T, truth) > before
+    assert model.model_.n_rows == 80
+    assert_array_equal(model.fit(X, Y).predict(T), quick(max_points=50).fit(X, Y).predict(T))
+
+
+def test_partial_fit_after_a_frame():
+    X, Y = toy()
+    frame, targets = pd.DataFrame(X, columns=INPUTS), pd.DataFrame(Y, columns=TARGETS)
+    model = quick().fit(frame[:50], targets[:50]).partial_fit(frame[50:], targets[50:])
+    assert model.target_names_ == tuple(TARGETS)
+    with pytest.raises(ValueError, match="feature names"):
+        model.partial_fit(frame[INPUTS[::-1]], targets)
+
+
+def test_missing_values_everywhere():
+    X, Y = toy()
+    X[5, 1] = X[7, 2] = Y[9, 0] = np.nan
+    Y[11] = np.nan
+    model = quick(max_points=40).fit(X[:50], Y[:50])
+    model.partial_fit(X[50:], np.where(np.arange(2) == 0, np.nan, Y[50:]))
+    mean, std = model.predict(np.full((1, 3), np.nan), return_std=True)
+    assert np.isfinite(mean).all()
+    assert np.isfinite(std).all()
+    assert_array_equal(mean, model.predict(model.model_.input_means[None]))
+
+
+# ---------------------------------------------------------------------------------------------------- errors
+
+
+def broken(X, Y, kind):
+    """Data with one thing wrong, and what must be said about it."""
+    X, Y = pd.DataFrame(X, columns=INPUTS), pd.DataFrame(Y, columns=TARGETS)
+    if kind == "infinite input":
+        X.loc[3, "pitch"] = -np.inf
+        return X, Y, "X contains infinity at row 3, column 'pitch'"
+    if kind == "infinite target":
+        Y.loc[4, "load"] = np.inf
+        return X, Y, "y contains infinity at row 4, column 'load'"
+    if kind == "infinite input without names":
+        X = X.to_numpy().copy()
+        X[5, 2] = np.inf
+        return X, Y, "X contains infinity at row 5, column 2"
+    if kind == "infinite input among objects":
+        X = X.astype(object)
+        X.loc[3, "pitch"] = np.inf
+        return X, Y, "X contains infinity at row 3, column 'pitch'"
+    if kind == "text in inputs":
+        X = X.astype(object)
+        X.loc[2, "yaw"] = "north"
+        return X, Y, "X holds the text 'north' at row 2, column 'yaw'.*could not convert string to float"
+    if kind == "text in targets":
+        Y = Y.astype(object)
+        Y.loc[1, "power"] = "off"
+        return X, Y, "y holds the text 'off' at row 1, column 'power'"
+    if kind == "text in lists":
+        return [[1.0, 2.0, "three"]], [[1.0, 2.0]], "X holds the text 'three' at row 0, column 2"
+    if kind == "text in a string column":
+        return X.assign(yaw=["north"] + ["1"] * (len(X) - 1)), Y, "X holds the text 'north' at row 0, column 'yaw'"
+    if kind == "fewer targets than rows":
+        return X, Y[:-1], "inconsistent numbers of samples"
+    if kind == "no rows":
+        return X[:0], Y[:0], "0 sample"
+    if kind == "three-dimensional targets":
+        return X, np.zeros((len(X), 2, 2)), "y must have shape .* not \\(20, 2, 2\\)"
+    if kind == "no targets":
+        return X, Y[[]], "y must have shape .* not \\(20, 0\\)"
+    if kind == "y is None":
+        return X, None, "requires y to be passed"
+    raise ValueError(kind)
+
+
+KINDS = [
+    "infinite input",
+    "infinite target",
+    "infinite input without names",
+    "infinite input among objects",
+    "text in inputs",
+    "text in targets",
+    "text in lists",
+    "text in a string column",
+    "fewer targets than rows",
+    "no rows",
+    "three-dimensional targets",
+    "no targets",
+    "y is None",
+]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_wrong_data_is_named_and_leaves_the_model_as_it_was(kind):
+    X, Y = toy(20)
+    frame, targets = pd.DataFrame(X, columns=INPUTS), pd.DataFrame(Y, columns=TARGETS)
+    model = quick(max_iterations=1, max_points=15).fit(frame, targets)
+    first = model.predict(frame, return_std=True)
+    wrong_X, wrong_Y, words = broken(X, Y, kind)
+    for learn in (model.fit, model.partial_fit):
+        with pytest.raises(ValueError, match=words):
+            learn(wrong_X, wrong_Y)
+        for before, after in zip(first, model.predict(frame, return_std=True), strict=True):
+            assert_array_equal(before, after)
+        assert list(model.feature_names_in_) == INPUTS
+        assert model.target_names_ == tuple(TARGETS)
+        assert model.model_.n_rows == 20
+    with pytest.raises(ValueError, match=words):
+        quick().fit(wrong_X, wrong_Y)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "words"),
+    [
+        (lambda X, Y: (X[:, :2], np.full_like(Y, np.nan)), "every value of Y is missing"),
+        (lambda X, Y: (X[:, :2], np.where(Y > 0, np.inf, Y)), "y contains infinity"),
+        (lambda X, Y: (np.hstack([X, X]), Y[:5]), "inconsistent"),
+    ],
+)
+def test_a_failed_fit_of_another_width_leaves_the_model_as_it_was(wrong, words):
+    X, Y = toy(20)
+    model = quick(max_iterations=1).fit(X, Y)
+    first = model.predict(X)
+    with pytest.raises(ValueError, match=words):
+        model.fit(*wrong(X, Y))
+    assert_array_equal(model.predict(X), first)
+    assert model.n_features_in_ == 3
+
+
+def test_wrong_widths_in_partial_fit_and_predict():
+    X, Y = toy(20)
+    model = quick(max_iterations=1).fit(X, Y)
+    first = model.predict(X)
+    with pytest.raises(ValueError, match="X has 2 features, but MOMoGPRegressor is expecting 3"):
+        model.partial_fit(X[:, :2], Y)
+    with pytest.raises(ValueError, match="y has 1 columns, but the model was fitted with 2"):
+        model.partial_fit(X, Y[:, 0])
+    with pytest.raises(ValueError, match="X has 2 features, but MOMoGPRegressor is expecting 3"):
+        model.predict(X[:, :2])
+    with pytest.raises(ValueError, match="X contains infinity at row 1, column 0"):
+        model.predict([[0.0, 0.0, 0.0], [np.inf, 0.0, 0.0]])
+    with pytest.raises(ValueError, match="y contains -1e\\+60, which is too large, at row 2, column 1"):
+        model.partial_fit(X[:3], np.array([[0.0, 0.0], [0.0, 0.0], [0.0, -1e60]]))
+    with pytest.raises(ValueError, match="0 sample"):
+        model.predict(X[:0])
+    with pytest.raises(ValueError, match="X holds the text 'a' at row 0, column 1"):
+        model.predict([[0.0, "a", 0.0]])
+    assert_array_equal(model.predict(X), first)
+
+
+@pytest.mark.parametrize("wrap", [np.asarray, list, pd.Series])
+def test_one_dimensional_inputs_are_refused(wrap):
+    X, Y = toy(20)
+    with pytest.raises(ValueError, match="2D|2-dimensional"):
+        quick().fit(wrap(X[:, 0]), Y)
+
+
+def test_ragged_and_three_dimensional_lists_of_targets():
+    X, _ = toy(2)
+    for wrong in ([[1.0], [1.0, 2.0]], [[[1.0]], [[2.0]]], [[], []]):
+        with pytest.raises(ValueError, match="inhomogeneous|shape|dim 3|0 feature"):
+            quick().fit(X, wrong)
+
+
+def test_infinity_in_a_one_dimensional_target_names_its_row():
+    X, Y = toy(20)
+    y = Y[:, 0].copy()
+    y[6] = np.inf
+    with pytest.raises(ValueError, match="y contains infinity at row 6:"):
+        quick().fit(X, y)
+    with pytest.raises(ValueError, match="y contains infinity at row 6:"):
+        quick().fit(X, list(y))
+
+
+def test_numbers_written_as_text_are_numbers():
+    X, Y = toy(20)
+    text = pd.DataFrame(X, columns=INPUTS).astype(object)
+    text["yaw"] = [repr(float(value)) for value in X[:, 2]]
+    assert_array_equal(quick().fit(text, Y).predict(text), quick().fit(X, Y).predict(X))
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("experts", "linear"),
+        ("experts", None),
+        ("experts", ()),
+        ("experts", ["matern99"]),
+        ("max_points", 1),
+        ("max_points", 2.5),
+        ("n_components", 0),
+        ("n_cells", 0),
+        ("n_groups", "two"),
+        ("mixture_depth", -1),
+        ("split_by", "size"),
+        ("group_by", "size"),
+        ("outputs", 2),
+        ("coupling", "none"),
+        ("hyperparameters", "fixed"),
+        ("weights", "equal"),
+        ("stacking", "cv"),
+        ("n_blocks", 1),
+        ("discount", 0.0),
+        ("tuning_points", 1),
+        ("max_iterations", -1),
+        ("start", "zero"),
+        ("restarts", 0.5),
+        ("memory_budget", "1GB"),
+        ("structure", "gate"),
+        ("n_jobs", "many"),
+        ("n_jobs", 0),
+        ("verbose", "loud"),
+    ],
+)
+def test_bad_parameters_are_named_at_fit_and_leave_the_model_as_it_was(name, value):
+    X, Y = toy(12)
+    model = quick(max_iterations=0, experts=("rbf",)).fit(X, Y)
+    first = model.predict(X)
+    model.set_params(**{name: value})
+    with pytest.raises((ValueError, TypeError), match=name):
+        model.fit(X, Y)
+    assert_array_equal(model.predict(X), first)
+
+
+def test_every_parameter_reaches_the_model():
+    """A parameter of the face that the core does not know, or the other way round, would go unnoticed for long."""
+    face = set(MOMoGPRegressor().get_params()) - {"random_state"}
+    core = {name for name, field in momostream.batch.model.Settings.__dataclass_fields__.items() if field.init} - {
+        "seed"
+    }
+    assert face == core
+    for name in face:
+        assert getattr(MOMoGPRegressor(), name) == momostream.batch.model.Settings.__dataclass_fields__[name].default
+
+
+# ------------------------------------------------------------------ names and kinds of columns
+
+
+def test_integer_names_of_targets_are_names_not_positions():
+    X, Y = toy(30)
+    frame = pd.DataFrame({1: Y[:, 0], 0: Y[:, 1]})
+    law = quick(max_iterations=1).fit(X, frame).predict_distribution(X)
+    assert law.targets == (1, 0)
+    assert law.condition({0: Y[:, 1]}).targets == (1,)
+    plain = quick(max_iterations=1).fit(X, Y).predict_distribution(X)
+    assert_array_equal(law.condition({0: Y[:, 1]}).mean, plain.condition({1: Y[:, 1]}).mean)
+
+
+def test_frames_of_targets_are_read_by_name():
+    X, Y = toy(30)
+    frame = pd.DataFrame(Y, columns=TARGETS)
+    model = quick(max_iterations=1).fit(X, frame)
+    law = model.predict_distribution(X)
+    assert_array_equal(law.log_pdf(frame[TARGETS[::-1]]), law.log_pdf(Y))
+    with pytest.raises(ValueError, match="expected the columns"):
+        law.log_pdf(frame.rename(columns={TARGETS[0]: "other"}))
+    first = model.predict(X)
+    with pytest.raises(ValueError, match="y has the columns"):
+        model.partial_fit(X, frame[TARGETS[::-1]])
+    assert_array_equal(model.predict(X), first)
+
+
+def test_a_covariate_may_be_called_like_a_level_of_the_table():
+    X, Y = toy(30)
+    table = quick(max_iterations=1).fit(pd.DataFrame(X, columns=["noise", "rows", "region"]), Y).lengthscales()
+    assert list(table.columns) == ["noise", "rows", "region"]
+    assert (table.index.get_level_values("rows") == 30).all()
+
+
+@pytest.mark.parametrize("when", [pd.Timestamp("2020-01-01"), pd.NaT])
+def test_dates_are_refused(when):
+    X, Y = toy(10)
+    frame = pd.DataFrame(X, columns=INPUTS)
+    frame["when"] = pd.Series([when] * 10, dtype="datetime64[ns]")
+    with pytest.raises(TypeError, match="X holds the date or duration .* at row 0, column 'when'"):
+        quick().fit(frame, Y)
+    with pytest.raises(TypeError, match="X holds dates or durations"):
+        quick().fit(frame[["when"]], Y)

@@ -1,0 +1,413 @@
+"""From many forecasts to one law: blend, spreads and tails, correlations of steps and series."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+from scipy import stats
+
+from momostream.horizon.blend import Blend, Outlook, Ties
+from tests import naive
+
+NAN = np.nan
+
+
+# ---------------------------------------------------------------------------------------------- the blend
+
+
+def teach(blend, errors):
+    for row in errors:
+        blend.learn(row)
+    return blend
+
+
+def expert_errors(rng, n_rows, sizes, horizon=1, n_series=1, shared=0.5):
+    """Errors of experts (rows, K, H, P): what surprises all, and what each does wrong."""
+    own = np.array(sizes)[:, None, None] * rng.normal(size=(n_rows, len(sizes), horizon, n_series))
+    return shared * rng.normal(size=(n_rows, 1, horizon, n_series)) + own
+
+
+def test_the_blend_finds_the_better_expert():
+    errors = expert_errors(np.random.default_rng(0), 300, [0.1, 2.0, 3.0])
+    blend = teach(Blend(3, 1, 1), errors)
+    assert blend.weights[0, 0, 0] > 0.9
+    assert blend.weights.sum() == pytest.approx(1.0)
+
+
+def test_the_blend_of_independent_experts_is_better_than_each():
+    rng = np.random.default_rng(0)
+    blend = teach(Blend(3, 2, 2), expert_errors(rng, 300, [1.0, 1.0, 1.5], 2, 2))
+    later = expert_errors(rng, 2000, [1.0, 1.0, 1.5], 2, 2)
+    mixed = np.array([blend.mean(row) for row in later])
+    assert (np.mean(mixed**2, axis=0) < 0.8 * np.mean(later**2, axis=0).min(axis=0)).all()
+
+
+def test_the_blend_comes_near_the_best_mixture_of_all_its_errors():
+    rng = np.random.default_rng(1)
+    errors = expert_errors(rng, 400, [0.6, 1.0, 1.4])
+    blend = teach(Blend(3, 1, 1), errors)
+    M = blend.moments[0, 0] + 0.1 * np.diag(blend.moments[0, 0]).min() * np.eye(3)
+    assert_allclose(blend.weights[0, 0], naive.best_mixture(M), atol=0.01)
+
+
+def test_each_step_and_series_has_weights_of_its_own():
+    rng = np.random.default_rng(0)
+    errors = rng.normal(size=(300, 2, 2, 2))
+    errors[:, 0] *= np.array([[0.1, 3.0], [3.0, 0.1]])
+    blend = teach(Blend(2, 2, 2), errors)
+    assert_array_equal(blend.weights[:, :, 0] > 0.8, [[True, False], [False, True]])
+    assert_array_equal(blend.weights[:, :, 1] > 0.8, [[False, True], [True, False]])
+
+
+def test_errors_that_are_not_known_teach_nothing():
+    rng = np.random.default_rng(0)
+    blend, taught = (teach(Blend(2, 2, 1), expert_errors(np.random.default_rng(1), 50, [1.0, 2.0], 2)) for _ in "ab")
+    row = expert_errors(rng, 1, [1.0, 2.0], 2)[0]
+    row[:, 1] = NAN
+    taught.learn(row)
+    assert_array_equal(taught.moments[1], blend.moments[1])
+    assert (taught.moments[0] != blend.moments[0]).all()
+    assert np.isfinite(taught.weights).all()
+
+
+def test_the_blend_follows_a_change():
+    rng = np.random.default_rng(0)
+    blend = teach(Blend(2, 1, 1), expert_errors(rng, 500, [0.1, 2.0]))
+    teach(blend, expert_errors(rng, 1000, [2.0, 0.1]))
+    assert blend.weights[0, 0, 1] > 0.8
+
+
+def test_units_do_not_matter_to_the_blend():
+    errors = expert_errors(np.random.default_rng(0), 200, [0.5, 1.0, 2.0])
+    one, other = teach(Blend(3, 1, 1), errors), teach(Blend(3, 1, 1), errors * 2.0**100)
+    assert_array_equal(one.weights, other.weights)
+
+
+def test_one_expert_has_all_the_weight():
+    assert_array_equal(teach(Blend(1, 2, 1), np.ones((5, 1, 2, 1))).weights, 1.0)
+
+
+def test_experts_that_are_never_wrong():
+    blend = teach(Blend(2, 1, 1), np.zeros((20, 2, 1, 1)))
+    assert_array_equal(blend.weights, 0.5)
+    # One who is beats one who was once wrong.
+    assert np.isfinite(teach(blend, np.array([[[[0.0]], [[1.0]]]] * 20)).weights).all()
+
+
+def test_the_mean_is_weighted_by_expert():
+    rng = np.random.default_rng(0)
+    blend = teach(Blend(3, 2, 2), expert_errors(rng, 30, [0.5, 1.0, 2.0], 2, 2))
+    locations = rng.normal(size=(3, 2, 2))
+    for h, p in np.ndindex(2, 2):
+        assert blend.mean(locations)[h, p] == pytest.approx(blend.weights[h, p] @ locations[:, h, p])
+
+
+def test_a_restored_blend_goes_on_bit_for_bit():
+    errors = expert_errors(np.random.default_rng(0), 60, [0.5, 1.0], 2, 2)
+    blend = teach(Blend(2, 2, 2), errors[:30])
+    state = blend.state()
+    copy = Blend(2, 2, 2)
+    copy.restore(state)
+    teach(blend, errors[30:])
+    again = Blend(2, 2, 2)
+    again.restore(state)
+    for one in (copy, again):
+        assert_array_equal(teach(one, errors[30:]).weights, blend.weights)
+
+
+# ---------------------------------------------------------------------------------------------- the law
+
+
+def simulate(outlook, rng, n_rows, size, gaps=0.0, last=1.0, around=0.0):
+    """Forecasts, `around` so far from zero, whose errors have a size per step and series; returns levels of values."""
+    H, P = outlook.horizon, outlook.n_series
+    levels = []
+    for _ in range(n_rows):
+        centre = around * rng.normal(size=(1, P))
+        y = centre + size * rng.normal(size=(H, P))
+        y[rng.random(y.shape) < gaps] = NAN
+        law = outlook.law(np.repeat(centre, H, axis=0), np.full(P, last), np.zeros(P))
+        levels.append(probability(law, y))
+        outlook.learn(y, law)
+    return np.array(levels)
+
+
+def probability(law, y):
+    """Of a value below y, by each output's mixture."""
+    location, _, scale, dof, weight = law
+    return (weight * stats.t.cdf((y.ravel() - location) / scale, dof)).sum(axis=0).reshape(y.shape)
+
+
+def is_law(law):
+    return (
+        np.isfinite(law).all()
+        and (law[1:4] > 0.0).all()
+        and (law[4] >= 0.0).all()
+        and np.allclose(law[4].sum(axis=0), 1.0)
+    )
+
+
+@pytest.mark.parametrize("gaps", [0.0, 0.7])
+@pytest.mark.parametrize("last", [0.0, 1e6, -1e-6])
+@pytest.mark.parametrize("size", [0.0, 1e-9, 1e9])
+def test_laws_are_finite_from_the_first_row_on(gaps, last, size):
+    rng = np.random.default_rng(0)
+    outlook = Outlook(3, 2)
+    for n in range(40):
+        law = outlook.law(np.full((3, 2), last), np.full(2, last), np.zeros(2))
+        # A spread may be zero where there was no error, a scale may not, once there are values to take its size from.
+        assert np.isfinite(law).all()
+        assert (law[2] > 0.0).all() or size == 0.0
+        assert_allclose(law[4].sum(axis=0), 1.0)
+        y = last + size * rng.normal(size=(3, 2))
+        # Steps come true one after the other.
+        y[n + 1 :] = NAN
+        y[:, rng.random(2) < gaps] = NAN
+        scores = outlook.learn(y, law)
+        assert (np.isnan(scores) | np.isfinite(scores)).all()
+
+
+def test_the_law_before_any_value_is_as_wide_as_a_value():
+    law = Outlook(4, 2).law(np.zeros((4, 2)), np.array([0.0, 100.0]), np.zeros(2)).reshape(5, 5, 4, 2)
+    assert is_law(law.reshape(5, 5, -1))
+    assert_allclose(law[1, 0, :, 0], np.sqrt(np.arange(1.0, 5.0)))
+    assert_allclose(law[1, 0, :, 1], 101.0 * np.sqrt(np.arange(1.0, 5.0)))
+
+
+def test_steps_without_errors_are_guessed_from_the_longest_that_has_some():
+    outlook = Outlook(4, 1)
+    rng = np.random.default_rng(0)
+    for _ in range(200):
+        y = np.array([1.0, 2.0, NAN, NAN])[:, None] * rng.normal(size=(4, 1))
+        outlook.learn(y, outlook.law(np.zeros((4, 1)), np.zeros(1), np.zeros(1)))
+    spread = outlook.law(np.zeros((4, 1)), np.zeros(1), np.zeros(1))[1, 2]
+    assert_allclose(spread[2:], spread[1] * np.sqrt([1.5, 2.0]))
+    assert_allclose(spread[:2], [1.0, 2.0], rtol=0.2)
+
+
+@pytest.mark.parametrize("step", [0, 1, 2, 3])
+def test_one_step_without_errors_among_others_that_have_some(step):
+    # A sensor that reports at some rows only.
+    outlook = Outlook(4, 2)
+    rng = np.random.default_rng(0)
+    for _ in range(100):
+        y = rng.normal(size=(4, 2))
+        y[step, 1] = NAN
+        outlook.learn(y, outlook.law(np.zeros((4, 2)), np.full(2, 5.0), np.zeros(2)))
+    law = outlook.law(np.zeros((4, 2)), np.full(2, 5.0), np.zeros(2))
+    assert is_law(law)
+    # As those beside it, those around the last value being wider.
+    spread = law[1].reshape(5, 4, 2)
+    assert (spread[:, step, 1] > 0.3).all()
+    assert (spread[:3, step, 1] < 4.0).all()
+
+
+def test_spreads_widen_with_missing_rows():
+    outlook = Outlook(4, 2)
+    simulate(outlook, np.random.default_rng(0), 300, np.arange(1.0, 5.0)[:, None], around=30.0)
+
+    def spreads(n_missing):
+        law = outlook.law(np.zeros((4, 2)), np.zeros(2), np.array([0.0, n_missing]))
+        return law[1].reshape(5, 4, 2)[2]
+
+    usual = spreads(0)
+    for n in range(1, 12):
+        assert (spreads(n)[:, 1] > spreads(n - 1)[:, 1]).all()
+        assert_array_equal(spreads(n)[:, 0], usual[:, 0])
+    # As a forecast from where the last value was; beyond the horizon in proportion to the root.
+    assert_array_equal(spreads(2)[:2, 1], usual[2:, 1])
+    assert_allclose(spreads(11)[-1, 1], usual[-1, 1] * np.sqrt(15 / 4))
+    # Nothing is further away than the series goes.
+    assert_allclose(spreads(10_000)[:, 1], 30.0, rtol=0.2)
+
+
+@pytest.mark.parametrize("gaps", [0.0, 0.3])
+def test_intervals_cover_what_they_promise(gaps):
+    outlook = Outlook(2, 2)
+    size = np.array([[1.0, 10.0], [2.0, 0.01]])
+    levels = simulate(outlook, np.random.default_rng(0), 1500, size, gaps=gaps, last=0.3)[300:]
+    for h, p in np.ndindex(2, 2):
+        inside = np.abs(levels[:, h, p][~np.isnan(levels[:, h, p])] - 0.5)
+        for level in (0.5, 0.8, 0.95):
+            assert np.mean(inside < 0.5 * level) == pytest.approx(level, abs=0.05)
+
+
+def test_members_at_the_last_value_lose_where_they_err_more():
+    outlook = Outlook(1, 1)
+    simulate(outlook, np.random.default_rng(0), 300, np.ones((1, 1)), last=10.0)
+    still = outlook.stands_still.astype(bool)
+    weight = outlook.law(np.zeros((1, 1)), np.full(1, 10.0), np.zeros(1))[4, :, 0]
+    assert weight[still].sum() < 0.01
+
+
+def test_members_at_the_last_value_count_for_less_by_how_much_wider_they_are():
+    outlook = Outlook(1, 2)
+    outlook.masses[:], outlook.squares[:] = 50.0, 50.0
+    outlook.squares[3:, :, 1] = 50.0 * 9.0
+    weight = outlook.law(np.zeros((1, 2)), np.zeros(2), np.zeros(2))[4]
+    first = outlook.mixing[0, :, 0]
+    assert_allclose(weight[:, 0], first, rtol=1e-12)
+    expected = np.where(outlook.stands_still > 0.0, first / 81.0, first)
+    assert_allclose(weight[:, 1], expected / expected.sum(), rtol=1e-9)
+
+
+def test_members_at_the_last_value_win_where_the_blend_is_wrong():
+    rng = np.random.default_rng(0)
+    outlook = Outlook(1, 1)
+    for _ in range(400):
+        law = outlook.law(np.full((1, 1), 5.0), np.zeros(1), np.zeros(1))
+        outlook.learn(0.1 * rng.normal(size=(1, 1)), law)
+    law = outlook.law(np.full((1, 1), 5.0), np.zeros(1), np.zeros(1))
+    still = outlook.stands_still.astype(bool)
+    assert_array_equal(law[0, still], 0.0)
+    assert_array_equal(law[0, ~still], 5.0)
+    assert law[4, still].sum() > 0.6
+
+
+def test_scores_of_an_honest_law_are_standard_normal():
+    rng = np.random.default_rng(0)
+    outlook = Outlook(1, 1)
+    scores = []
+    for _ in range(1500):
+        law = outlook.law(np.zeros((1, 1)), np.zeros(1), np.zeros(1))
+        scores.append(outlook.learn(rng.standard_t(4.0, size=(1, 1)), law)[0, 0])
+    scores = np.array(scores[300:])
+    assert scores.mean() == pytest.approx(0.0, abs=0.1)
+    assert scores.std() == pytest.approx(1.0, abs=0.1)
+
+
+def test_missing_values_teach_the_law_nothing():
+    outlook = Outlook(2, 2)
+    simulate(outlook, np.random.default_rng(0), 50, np.ones((2, 2)))
+    before = outlook.state()
+    y = np.array([[NAN, 1.0], [NAN, NAN]])
+    scores = outlook.learn(y, outlook.law(np.zeros((2, 2)), np.zeros(2), np.zeros(2)))
+    assert_array_equal(np.isnan(scores), np.isnan(y))
+    # Outputs are counted along steps and series: only the second has learnt.
+    for name in ("mixing", "tails", "outputs"):
+        axis = 1 if name == "outputs" else 2
+        changed = (getattr(outlook, name) != before[name]).swapaxes(0, axis).reshape(4, -1).any(axis=1)
+        assert_array_equal(changed, [False, True, False, False])
+    assert_array_equal((outlook.masses != before["masses"]).any(axis=0), ~np.isnan(y))
+    assert_array_equal((outlook.squares != before["squares"]).any(axis=0), ~np.isnan(y))
+
+
+def test_a_restored_outlook_goes_on_bit_for_bit():
+    outlook = Outlook(2, 2)
+    simulate(outlook, np.random.default_rng(0), 40, np.ones((2, 2)), gaps=0.2)
+    state = outlook.state()
+    copy = Outlook(2, 2)
+    copy.restore(state)
+    ends = [simulate(one, np.random.default_rng(1), 40, np.ones((2, 2)), gaps=0.2) for one in (outlook, copy)]
+    assert_array_equal(*ends)
+    copy.restore(state)
+    assert_array_equal(simulate(copy, np.random.default_rng(1), 40, np.ones((2, 2)), gaps=0.2), ends[0])
+
+
+# ---------------------------------------------------------------------------------------------- ties
+
+
+def kronecker_scores(rng, n_rows, steps, series):
+    """Normal scores (rows, H, P) whose correlation is the product of that of their steps and that of their series."""
+    noise = rng.normal(size=(n_rows, len(steps), len(series)))
+    return np.linalg.cholesky(steps) @ noise @ np.linalg.cholesky(series).T
+
+
+def near(horizon, decay):
+    return decay ** np.abs(np.subtract.outer(np.arange(horizon), np.arange(horizon)))
+
+
+@pytest.mark.parametrize("decay", [0.0, 0.7, 0.95])
+@pytest.mark.parametrize("between", [-0.6, 0.0, 0.9])
+def test_the_structure_of_simulated_scores_is_recovered(decay, between):
+    rng = np.random.default_rng(0)
+    steps, series = near(6, decay), np.array([[1.0, between, 0.0], [between, 1.0, 0.0], [0.0, 0.0, 1.0]])
+    ties = Ties(6, 3)
+    for scores in kronecker_scores(rng, 3000, steps, series):
+        ties.learn(scores)
+    assert_allclose(ties.between_steps, steps, atol=0.12)
+    assert_allclose(ties.between_series, series, atol=0.1)
+
+
+def test_structure_is_recovered_from_scores_with_gaps():
+    rng = np.random.default_rng(0)
+    steps, series = near(4, 0.8), np.array([[1.0, 0.7], [0.7, 1.0]])
+    ties = Ties(4, 2)
+    for scores in kronecker_scores(rng, 3000, steps, series):
+        scores[rng.random(scores.shape) < 0.4] = NAN
+        ties.learn(scores)
+    assert_allclose(ties.between_steps, steps, atol=0.12)
+    assert_allclose(ties.between_series, series, atol=0.12)
+
+
+def test_ties_before_the_first_score():
+    ties = Ties(5, 3)
+    assert_allclose(ties.between_steps, near(5, 0.8))
+    assert_array_equal(ties.between_series, np.eye(3))
+
+
+@pytest.mark.parametrize("kind", ["same", "wild", "zero", "missing", "one cell", "unequal pairs"])
+@pytest.mark.parametrize(("H", "P"), [(1, 1), (4, 3), (12, 2)])
+def test_correlations_are_positive_definite_with_unit_diagonal(kind, H, P):
+    rng = np.random.default_rng(0)
+    ties = Ties(H, P)
+    for i in range(60):
+        scores = rng.normal(size=(H, P))
+        if kind == "same":
+            scores[:] = scores[0, 0]
+        elif kind == "wild":
+            scores *= 1e6
+        elif kind == "zero":
+            scores[:] = 0.0
+        elif kind == "missing":
+            scores[:] = NAN
+        elif kind == "one cell":
+            scores[:] = NAN
+            scores[0, 0] = 2.0
+        else:
+            scores[:] = scores[0, 0] * (-1.0) ** np.add.outer(np.arange(H), np.arange(P)) ** (i % 3)
+            scores[rng.random((H, P)) < 0.6] = NAN
+        ties.learn(scores)
+        for R in (ties.between_steps, ties.between_series):
+            assert_allclose(np.diag(R), 1.0, atol=1e-12)
+            assert_allclose(R, R.T, atol=1e-12)
+            assert np.linalg.eigvalsh(R)[0] > 1e-6
+            np.linalg.cholesky(R)
+
+
+def test_one_wild_score_does_not_make_a_correlation():
+    rng = np.random.default_rng(0)
+    ties = Ties(1, 2)
+    for i in range(300):
+        scores = rng.normal(size=(1, 2))
+        if i == 200:
+            scores[:] = 1e9
+        ties.learn(scores)
+    assert abs(ties.between_series[0, 1]) < 0.3
+
+
+def test_restored_ties_go_on_bit_for_bit():
+    scores = kronecker_scores(np.random.default_rng(0), 60, near(3, 0.5), np.eye(2))
+    ties = Ties(3, 2)
+    for row in scores[:30]:
+        ties.learn(row)
+    state = ties.state()
+    copy = Ties(3, 2)
+    copy.restore(state)
+    for row in scores[30:]:
+        ties.learn(row)
+        copy.learn(row)
+    assert_array_equal(copy.between_steps, ties.between_steps)
+    assert_array_equal(copy.between_series, ties.between_series)
+    assert (state["steps"] != ties.steps).any()
+
+
+def test_a_copy_learns_no_more():
+    ties = Ties(3, 2)
+    ties.learn(np.ones((3, 2)))
+    copy = ties.copy()
+    before = copy.between_steps
+    assert_array_equal(before, ties.between_steps)
+    ties.learn(np.full((3, 2), -2.0))
+    assert_array_equal(copy.between_steps, before)

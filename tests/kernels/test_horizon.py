@@ -1,0 +1,353 @@
+"""Kernels of forecasts: same answers as slow, obvious twins, compiled or interpreted."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+
+from momostream.horizon.regressions import REACH
+from momostream.kernels.horizon import (
+    LEAST_BLEND,
+    blend_learn,
+    blend_solve,
+    members_learn,
+    own_learn,
+    own_predict,
+    own_solve,
+    past_append,
+    recall,
+)
+from tests import naive
+
+PENALTIES = np.array([3.0, 100.0])
+FORGETTING = 0.995
+# Enough for the blend to arrive.
+STEPS = 2000
+
+# Steps, series, inputs, seasons, share of gaps, rows.
+HISTORIES = {
+    "one of each": (1, 1, 0, (), 0.0, 30),
+    "few rows": (3, 2, 1, (4,), 0.0, 5),
+    "gaps": (3, 2, 0, (), 0.3, 60),
+    "seasons": (5, 1, 0, (4, 7), 0.1, 60),
+    "inputs": (2, 2, 3, (), 0.2, 60),
+    "everything": (4, 2, 2, (3, 6), 0.2, 90),
+}
+each_history = pytest.mark.parametrize("history", HISTORIES.values(), ids=HISTORIES.keys())
+
+
+def wander(n_rows, n_series, n_inputs, gaps, seed=0):
+    """Random walks with a jump, gaps and inputs."""
+    rng = np.random.default_rng(seed)
+    Y = rng.normal(size=(n_rows, n_series)).cumsum(axis=0) + 5.0
+    Y[-15:] += 1000.0
+    Y[rng.random(Y.shape) < gaps] = np.nan
+    return Y, rng.normal(size=(n_rows, n_inputs)).cumsum(axis=0)
+
+
+class Learnt:
+    """The arrays of the kernels, and a dense regression for each step and series beside them."""
+
+    def __init__(self, H, P, D, seasons, before=0):
+        d = 7 + 2 * len(seasons) + D
+        self.seasons = np.array(seasons, dtype=np.int64)
+        # Rows before the first do not exist: whatever they hold must not matter.
+        self.first = before
+        self.A, self.C, self.W = np.zeros((H, P, d, d)), np.zeros((H, P, d)), np.zeros((2, H, P, d))
+        self.squares = np.zeros((H, P))
+        self.f, self.L = np.zeros(d), np.zeros((d, d))
+        self.dense = [[naive.OwnRegression(d, FORGETTING, REACH) for _ in range(P)] for _ in range(H)]
+
+    def feed(self, Y, X):
+        H, P = self.C.shape[:2]
+        self.past = np.concatenate([np.random.default_rng(9).normal(size=(self.first, 4, P)), naive.kept_rows(Y)])
+        self.inputs = np.zeros((len(self.past), 2, X.shape[1]))
+        self.inputs[self.first :, 0] = X
+        sizes = np.abs(X).max(axis=0)
+        for now in range(len(Y)):
+            own_learn(
+                self.past, self.inputs, sizes, self.first, self.first + now, self.seasons, Y[now], FORGETTING, REACH,
+                self.f, self.A, self.C, self.squares,
+            )  # fmt: skip
+            for h in range(min(H, now)):
+                for p in range(P):
+                    if not np.isnan(Y[now, p]):
+                        values = self.past[self.first :, 0, p]
+                        origin = now - h - 1
+                        self.dense[h][p].learn(self.say(origin, h, p, X[now] - X[origin]), Y[now, p] - values[origin])
+
+    def say(self, origin, h, p, moved):
+        values, slow = self.past[self.first :, 0, p], self.past[self.first :, 1, p]
+        return naive.own_features(values, slow, origin, h + 1, tuple(self.seasons), moved)
+
+    def solve(self, penalties=PENALTIES):
+        H, P = self.C.shape[:2]
+        own_solve(0, H * P, penalties, self.A, self.C, self.L, self.W)
+
+
+def learnt_from(history, before=0):
+    H, P, D, seasons, gaps, n_rows = history
+    learnt = Learnt(H, P, D, seasons, before)
+    Y, X = wander(n_rows, P, D, gaps)
+    learnt.feed(Y, X)
+    return learnt, Y, X
+
+
+# ---------------------------------------------------------------------------------------------- the past
+
+
+@pytest.mark.parametrize("gaps", [0.0, 0.4])
+@pytest.mark.parametrize("first", [0, 4])
+def test_past_rows_are_those_of_all_values(gaps, first):
+    Y, X = wander(45, 2, 2, gaps)
+    Y[:6, 1], X[:5, 0] = np.nan, np.nan
+    P, D = Y.shape[1], X.shape[1]
+    series, inputs, observed = (np.full((60, *shape), -7.0) for shape in ((4, P), (2, D), (P,)))
+    series[first], inputs[first] = 0.0, 0.0
+    is_known, knows_input, n_missing = np.zeros(P), np.zeros(D), np.zeros(P)
+    for i, (y, x) in enumerate(zip(Y, X, strict=True)):
+        step = max(0.002, 1.0 / (i + 1))
+        past_append(
+            first, first + i, y, x, step, is_known, knows_input, n_missing, series, inputs, observed
+        )  # fmt: skip
+        rows = slice(first, first + i + 1)
+        if i % 11 in (0, 5, 6):
+            assert_allclose(series[rows], naive.kept_rows(Y[: i + 1]), rtol=1e-12, atol=1e-11)
+            assert_allclose(inputs[rows], naive.kept_rows(X[: i + 1])[:, :2], rtol=1e-12, atol=1e-12)
+    assert_array_equal(observed[rows], Y)
+    seen = [np.flatnonzero(~np.isnan(column)) for column in Y.T]
+    assert_array_equal(n_missing, [len(Y) - 1 - places[-1] for places in seen])
+    # Nothing is written outside.
+    assert_array_equal(series[:first], -7.0)
+    assert_array_equal(series[first + 45 :], -7.0)
+
+
+# ---------------------------------------------------------------------------------------------- own lags
+
+
+@each_history
+@pytest.mark.parametrize("before", [0, 3])
+def test_own_moments_are_those_of_all_rows(history, before):
+    learnt, _, _ = learnt_from(history, before)
+    for h, row in enumerate(learnt.dense):
+        for p, dense in enumerate(row):
+            A, c, counts = dense.moments()
+            assert_allclose(np.tril(learnt.A[h, p]), np.tril(A), rtol=1e-9, atol=1e-9)
+            assert_allclose(learnt.C[h, p], c, rtol=1e-9, atol=1e-9)
+            assert_allclose(learnt.A[h, p, 0, 1:], counts[1:], rtol=1e-12)
+            squares = FORGETTING ** np.arange(len(dense.changes) - 1, -1, -1.0) @ dense.changes**2
+            assert_allclose(learnt.squares[h, p], squares, rtol=1e-9, atol=1e-12)
+
+
+def test_a_jump_is_cut():
+    learnt, _, _ = learnt_from(HISTORIES["everything"])
+    # The size of the jump is a thousand, that of all else about one.
+    assert np.sqrt(learnt.A[0, :, 2, 2]).max() < 40.0
+    assert np.sqrt(learnt.squares).max() < 400.0
+
+
+def test_a_series_that_stood_still_may_move():
+    learnt = Learnt(1, 1, 0, ())
+    Y = np.full((80, 1), 3.0)
+    Y[60:] += np.random.default_rng(0).normal(size=(20, 1))
+    learnt.feed(Y, np.zeros((80, 0)))
+    assert learnt.squares[0, 0] > 5.0
+    assert_allclose(learnt.C[0, 0], learnt.dense[0][0].moments()[1], rtol=1e-9, atol=1e-9)
+
+
+@each_history
+def test_own_weights_solve_the_penalised_least_squares(history):
+    learnt, _, _ = learnt_from(history)
+    learnt.solve()
+    for k, penalty in enumerate(PENALTIES):
+        for h, row in enumerate(learnt.dense):
+            for p, dense in enumerate(row):
+                assert_allclose(learnt.W[k, h, p], dense.solve(penalty), rtol=1e-6, atol=1e-8)
+
+
+@each_history
+def test_own_forecasts_and_slopes(history):
+    H, P, D, _, _, n_rows = history
+    learnt, Y, X = learnt_from(history, before=2)
+    learnt.solve()
+    location, slope = np.full((2, H, P), np.nan), np.full((2, H, P, D), np.nan)
+    now = learnt.first + n_rows - 1
+    own_predict(
+        learnt.past, learnt.inputs, learnt.first, now, learnt.seasons, REACH, learnt.A, learnt.W, learnt.f, location,
+        slope,
+    )  # fmt: skip
+    for k, penalty in enumerate(PENALTIES):
+        for h, row in enumerate(learnt.dense):
+            for p, dense in enumerate(row):
+                w, f = dense.solve(penalty), dense.cut(learnt.say(n_rows - 1, h, p, np.zeros(D)), 0.0)
+                assert location[k, h, p] == pytest.approx(learnt.past[now, 0, p] + w @ f, rel=1e-8)
+                assert_allclose(slope[k, h, p], w[len(w) - D :], rtol=1e-6, atol=1e-8)
+
+
+def test_a_part_of_the_weights_leaves_the_others_alone():
+    learnt, _, _ = learnt_from(HISTORIES["everything"])
+    learnt.solve()
+    expected = learnt.W.copy()
+    learnt.W[:] = -7.0
+    own_solve(2, 5, PENALTIES, learnt.A, learnt.C, learnt.L, learnt.W)
+    flat, whole = (W.reshape(2, 8, -1) for W in (learnt.W, expected))
+    assert_array_equal(flat[:, 2:5], whole[:, 2:5])
+    assert_array_equal(flat[:, :2], -7.0)
+    assert_array_equal(flat[:, 5:], -7.0)
+
+
+def test_no_rows_no_weights():
+    learnt = Learnt(2, 2, 1, ())
+    learnt.feed(np.full((3, 2), np.nan), np.zeros((3, 1)))
+    learnt.solve()
+    assert_array_equal(learnt.A, 0.0)
+    assert_array_equal(learnt.W, 0.0)
+
+
+def test_features_that_follow_from_others_have_no_weight():
+    rng = np.random.default_rng(0)
+    F = rng.normal(size=(50, 7))
+    F[:, 0], F[:, 4], F[:, 6] = 1.0, F[:, 2] - F[:, 3], 0.0
+    target = F @ np.arange(7.0)
+    W = np.zeros((1, 1, 1, 7))
+    # Nothing but round-off is left of the sixth, and nothing holds its weight back.
+    own_solve(
+        0, 1, np.zeros(1), (F.T @ F)[None, None], (F.T @ target)[None, None], np.zeros((7, 7)), W
+    )  # fmt: skip
+    w = W[0, 0, 0]
+    assert w[4] == 0.0
+    assert w[6] == 0.0
+    assert_allclose(F @ w, target, atol=1e-3)
+
+
+def test_round_off_is_no_feature():
+    # Means of the same values differ from these in the last digit.
+    Y = np.full((40, 1), 1e6 + 0.1)
+    learnt = Learnt(2, 1, 1, (5,))
+    learnt.feed(Y, np.full((40, 1), 0.3) + 1e-14 * np.random.default_rng(0).normal(size=(40, 1)))
+    learnt.solve()
+    assert_array_equal(learnt.A[:, :, 1:], 0.0)
+    assert_array_equal(learnt.W[..., 1:], 0.0)
+
+
+# ---------------------------------------------------------------------------------------------- the blend
+
+
+@pytest.mark.parametrize(("K", "H", "P", "gaps"), [(1, 1, 1, 0.0), (3, 2, 2, 0.0), (4, 3, 1, 0.4)])
+def test_blend_moments(K, H, P, gaps):
+    rng = np.random.default_rng(0)
+    errors = rng.normal(size=(40, K, H, P))
+    errors[np.repeat(rng.random((40, 1, H, P)) < gaps, K, axis=1)] = np.nan
+    moments = np.zeros((H, P, K, K))
+    for n, row in enumerate(errors, start=1):
+        blend_learn(n, 0.9, row, moments)
+    for h in range(H):
+        for p in range(P):
+            assert_allclose(moments[h, p], naive.blend_moments(errors[:, :, h, p], 0.9, h + 1), rtol=1e-10, atol=1e-12)
+
+
+def random_moments(rng, K, sign=1.0):
+    """Of experts that are good and bad, all surprised by the same; with a negative sign also by the contrary."""
+    mixing = rng.uniform(min(sign, 0.0), 1.0, size=(K, 3)) * rng.uniform(0.2, 3.0, size=(K, 1))
+    return mixing @ mixing.T + np.diag(rng.uniform(0.05, 1.0, K))
+
+
+@pytest.mark.parametrize("K", [1, 2, 5])
+@pytest.mark.parametrize("unit", [1.0, 1e-200, 1e200])
+def test_blend_finds_the_mixture_of_least_square_error(K, unit):
+    rng = np.random.default_rng(K)
+    moments = unit * np.array([[random_moments(rng, K) for _ in range(3)] for _ in range(2)])
+    weights = np.full((2, 3, K), 1.0 / K)
+    blend_solve(STEPS, 0.1, moments, np.empty(K), weights)
+    for h in range(2):
+        for p in range(3):
+            M = moments[h, p] / unit
+            M = M + 0.1 * np.diag(M).min() * np.eye(K)
+            best, w = naive.best_mixture(M), weights[h, p]
+            # No expert is forgotten altogether, which costs a little.
+            assert w @ M @ w <= (best @ M @ best) * 1.002
+            assert_allclose(w, best, atol=0.005)
+
+
+def test_blend_of_contrary_experts_is_better_than_the_best_of_them():
+    rng = np.random.default_rng(0)
+    moments = np.array([[random_moments(rng, 4, sign=-1.0) for _ in range(10)]])
+    weights = np.full((1, 10, 4), 0.25)
+    blend_solve(STEPS, 0.1, moments, np.empty(4), weights)
+    assert (
+        np.einsum("hpk,hpkl,hpl->hp", weights, moments, weights) < np.einsum("hpkk->hpk", moments).min(axis=2)
+    ).all()
+
+
+def test_blend_starts_anywhere_and_stays_positive_with_sum_one():
+    rng = np.random.default_rng(0)
+    moments = random_moments(rng, 4)[None, None]
+    ends = []
+    for _ in range(5):
+        weights = rng.dirichlet(np.full(4, 0.2), size=(1, 1))
+        for _ in range(STEPS):
+            blend_solve(1, 0.1, moments, np.empty(4), weights)
+            # Halved at most where all others have doubled.
+            assert (weights >= 0.5 * LEAST_BLEND).all()
+            assert weights.sum() == pytest.approx(1.0, abs=1e-12)
+        ends.append(weights)
+    assert_allclose(ends, np.broadcast_to(ends[0], np.shape(ends)), atol=2e-3)
+
+
+def test_blend_keeps_its_weights_while_an_expert_has_not_erred():
+    # No errors yet, or a sensor that is stuck: nothing to choose from.
+    moments = np.zeros((2, 1, 3, 3))
+    moments[1, 0] = np.diag([0.0, 1.0, 2.0])
+    weights = np.tile([0.5, 0.3, 0.2], (2, 1, 1))
+    blend_solve(10, 0.1, moments, np.empty(3), weights)
+    assert_array_equal(weights, np.tile([0.5, 0.3, 0.2], (2, 1, 1)))
+
+
+# ---------------------------------------------------------------------------------------------- members
+
+
+def test_members_learn_as_one_by_one():
+    rng = np.random.default_rng(0)
+    forgetting = np.array([0.5, 0.9, 0.9998])
+    errors = rng.normal(size=(60, 3, 2, 2))
+    errors[rng.random(errors.shape) < 0.2] = np.nan
+    squares, masses = np.zeros((2, 3, 2, 2))
+    for row in errors:
+        members_learn(forgetting, row, squares, masses)
+    for m, h, p in np.ndindex(3, 2, 2):
+        square, mass = naive.member_moments(errors[:, m, h, p], forgetting[m])
+        assert squares[m, h, p] == pytest.approx(square, rel=1e-12)
+        assert masses[m, h, p] == pytest.approx(mass, rel=1e-12)
+
+
+# ---------------------------------------------------------------------------------------------- forecasts as they were
+
+
+@pytest.mark.parametrize(("H", "P", "D", "own"), [(1, 1, 0, 0), (1, 1, 1, 2), (4, 2, 0, 2), (3, 2, 2, 0), (4, 3, 2, 2)])
+@pytest.mark.parametrize("every", [1, 3])
+def test_recall_finds_the_forecasts_of_a_row(H, P, D, own, every):
+    rng = np.random.default_rng(0)
+    K, stands_still = 5, np.array([False, True, False])
+    rings = {
+        "located": np.zeros((H, H, K, P)), "sloped": np.zeros((H, H, 2, P, D)), "blend_slope": np.zeros((H, H, P, D)),
+        "law": np.zeros((H, H, 5, 3, P)),
+    }  # fmt: skip
+    made, X = [], np.zeros((0, D))
+    for now in range(3 * H + 2):
+        y = np.where(rng.random(P) < 0.2, np.nan, rng.normal(size=P))
+        X = np.vstack([X, rng.normal(size=(1, D))])
+        if now:
+            inputs = np.stack([X, np.full_like(X, np.nan)], axis=1)
+            values, errors, law = np.empty((H, P)), np.empty((K, H, P)), np.empty((5, 3, H * P))
+            recall(
+                now, every, now, y, inputs, own, stands_still.astype(float), *rings.values(), values, errors, law
+            )  # fmt: skip
+            expected, laws = naive.recall(now, every, y, X, own, stands_still, made)
+            said = ~np.isnan(laws[0, 0])
+            assert_array_equal(values, np.where(said, y, np.nan))
+            assert_allclose(errors, expected, rtol=1e-12, atol=1e-12)
+            assert_allclose(law.reshape(5, 3, H, P)[:, :, said], laws[:, :, said], rtol=1e-12, atol=1e-12)
+        made.append({name: rng.normal(size=ring.shape[1:]) for name, ring in rings.items()})
+        for name, ring in rings.items():
+            ring[now % H] = made[-1][name]

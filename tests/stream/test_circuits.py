@@ -1,0 +1,187 @@
+"""Growing circuits on their own: the same as inside a stream's model; state, window, budget, work that waits."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from numpy.testing import assert_array_equal
+
+from momostream.stream.circuits import Circuits, StreamSettings
+from momostream.stream.model import StreamModel
+
+SMALL = {"max_points": 24, "tuning_points": 24, "tuning_evaluations": 4, "first_tuning": 8, "seed": 0}
+CONFIGURATIONS = {
+    "inputs": {"experts": ("matern32",)},
+    "time": {"experts": ("clock matern32",)},
+    "linear": {"experts": ("rbf+linear",)},
+    "sum": {"experts": ("matern32",), "n_components": 2},
+    "groups": {"experts": ("matern52",), "n_groups": 2},
+    "independent": {"experts": ("matern32",), "coupling": "independent"},
+    "window": {"experts": ("clock matern32",), "window": 45},
+    "no memory": {"experts": ("matern32",), "memory_budget": 0},
+    "no tuning": {"experts": ("matern12",), "tuning_evaluations": 0},
+}
+each_configuration = pytest.mark.parametrize("options", CONFIGURATIONS.values(), ids=CONFIGURATIONS.keys())
+
+
+def new_circuits(n_inputs=2, n_targets=2, kind=Circuits, **options):
+    return kind(StreamSettings(**{**SMALL, **options}), n_inputs, n_targets)
+
+
+def series(n_rows, gaps=0.1, seed=0):
+    """Points, the first column of which is the time, and targets."""
+    rng = np.random.default_rng(seed)
+    X = np.column_stack([np.arange(float(n_rows)), rng.normal(size=(n_rows, 2))])
+    Y = np.sin(0.15 * X[:, :1] + np.arange(2)) + np.tanh(X[:, 1:]) + 0.1 * rng.normal(size=(n_rows, 2))
+    Y[rng.random(Y.shape) < gaps] = np.nan
+    return X, Y
+
+
+def ask(circuits, point):
+    law = np.full((2, len(circuits.trees), circuits.n_targets), np.nan)
+    circuits.predict_trees(point, law[0], law[1])
+    return law
+
+
+def run(circuits, X, Y):
+    """Predict and learn each row; returns the laws."""
+    laws = []
+    for point, y in zip(X, Y, strict=True):
+        laws.append(ask(circuits, point))
+        circuits.learn_trees(point, y)
+    return np.array(laws)
+
+
+def again(circuits):
+    copy = Circuits(circuits.settings, circuits.n_inputs, circuits.n_targets)
+    copy.restore(circuits.state())
+    return copy
+
+
+@each_configuration
+def test_the_same_as_in_a_stream(options):
+    X, Y = series(130)
+    # A row without any target is not learnt by a stream.
+    known = ~np.isnan(Y).all(axis=1)
+    X, Y = X[known], Y[known]
+    circuits, stream = new_circuits(**options), new_circuits(kind=StreamModel, **options)
+    for point, y in zip(X, Y, strict=True):
+        stream.predict(point[1:], point[0])
+        spread = ask(circuits, point)[1]
+        assert_array_equal(spread, stream.stack.law[1])
+        if np.isfinite(spread).all():
+            assert_array_equal(ask(circuits, point)[0], stream.stack.law[0])
+        circuits.learn_trees(point, y)
+        stream.learn(point[1:], y, point[0])
+    assert circuits.jobs == stream.jobs
+    assert circuits.n_learnt == stream.n_learnt == len(X)
+
+
+def test_each_expert_has_a_tree_that_does_not_know_of_the_others():
+    X, Y = series(90)
+    # Splits draw from the same random numbers, and tuning has to wait its turn.
+    options = {"max_points": 100, "tuning_evaluations": 0}
+    both = run(new_circuits(experts=("matern32", "clock rbf"), **options), X, Y)
+    for k, name in enumerate(("matern32", "clock rbf")):
+        alone = run(new_circuits(experts=(name,), **options), X, Y)
+        assert_array_equal(both[3:, :, k], alone[3:, :, 0])
+
+
+def test_nothing_is_expected_before_the_first_row():
+    circuits = new_circuits(experts=("matern32",))
+    location, spread = ask(circuits, np.zeros(3))
+    assert_array_equal(location, 0.0)
+    assert (spread > 0.0).all()
+    X, Y = series(10, gaps=0.0)
+    run(circuits, X, Y)
+    assert np.isfinite(ask(circuits, np.zeros(3))).all()
+
+
+@each_configuration
+@pytest.mark.parametrize("n_rows", [0, 1, 9, 25, 60, 101])
+def test_restored_circuits_go_on_bit_for_bit(options, n_rows):
+    X, Y = series(130)
+    circuits = new_circuits(**options)
+    run(circuits, X[:n_rows], Y[:n_rows])
+    copy = again(circuits)
+    assert copy.jobs == circuits.jobs
+    assert copy.n_gradients == circuits.n_gradients
+    rest = slice(n_rows, n_rows + 25)
+    assert_array_equal(run(copy, X[rest], Y[rest]), run(circuits, X[rest], Y[rest]))
+
+
+def test_restored_in_the_middle_of_every_kind_of_work():
+    X, Y = series(140)
+    circuits = new_circuits(experts=("matern32", "clock matern32"), tuning_interval=2)
+    laws, states, kinds = [], {}, set()
+    for i, (point, y) in enumerate(zip(X, Y, strict=True)):
+        if circuits.jobs and i % 4 == 0:
+            kinds.update(circuits.jobs)
+            states[i] = circuits.state()
+        laws.append(ask(circuits, point))
+        circuits.learn_trees(point, y)
+    assert {"tune", "build"} <= kinds
+    for i, state in states.items():
+        copy = new_circuits(experts=("matern32", "clock matern32"), tuning_interval=2)
+        copy.restore(state)
+        rows = slice(i, i + 30)
+        assert_array_equal(run(copy, X[rows], Y[rows]), laws[rows])
+
+
+def test_a_state_is_a_picture_of_its_time():
+    X, Y = series(120)
+    circuits = new_circuits(experts=("matern32",))
+    run(circuits, X[:70], Y[:70])
+    state = circuits.state()
+    first, second = (new_circuits(experts=("matern32",)) for _ in range(2))
+    first.restore(state)
+    laws = run(first, X[70:], Y[70:])
+    run(circuits, X[70:], Y[70:])
+    second.restore(state)
+    assert_array_equal(run(second, X[70:], Y[70:]), laws)
+
+
+def test_the_window_is_kept():
+    X, Y = series(120)
+    circuits = new_circuits(experts=("clock matern32",), window=30)
+    run(circuits, X, Y)
+    assert len(circuits.rows) == 30
+    assert circuits.rows.first == 90
+    assert sum(leaf.n_rows for leaf in circuits.trees[0].leaves()) == 30
+
+
+def test_a_budget_changes_no_forecast():
+    X, Y = series(150)
+    free, tight = (run(new_circuits(experts=("matern32",), memory_budget=b), X, Y) for b in (None, 0))
+    assert_array_equal(free, tight)
+
+
+def test_all_work_can_be_finished():
+    X, Y = series(100)
+    circuits = new_circuits(experts=("matern32", "clock matern32"))
+    run(circuits, X, Y)
+    circuits.finish()
+    assert circuits.jobs == []
+    assert np.isfinite(ask(circuits, X[50])).all()
+
+
+def test_the_same_seed_gives_the_same_floats():
+    X, Y = series(100)
+    options = {"experts": ("matern32",), "n_components": 3, "n_groups": 2}
+    first, second = (run(new_circuits(**options), X, Y) for _ in range(2))
+    assert_array_equal(first, second)
+    assert (run(new_circuits(**{**options, "seed": 1}), X, Y) != first).any()
+
+
+def test_rows_with_no_target_at_all():
+    X, Y = series(60)
+    Y[20:40] = np.nan
+    laws = run(new_circuits(experts=("matern32",)), X, Y)
+    assert np.isfinite(laws[5:]).all()
+
+
+def test_bytes_are_counted():
+    X, Y = series(40)
+    circuits = new_circuits(experts=("matern32",))
+    run(circuits, X, Y)
+    assert circuits.nbytes > X.nbytes + Y.nbytes

@@ -37,8 +37,9 @@ COUNTED = 200
 
 NOTE = """RMSE, MAE and joint NLPD (nats per row) of standardised columns. Leaves are those at the end; leaves and
 induced trees per row are what one of the newest rows reaches there, over all circuits. Leaves that do not see the time
-hold half as many points more than `max_points` says. The law of a momogp is made when a row is predicted, and its cost
-is counted; the default model makes its law when it is asked for more than means."""
+hold half as many points more than `max_points` says. The distribution of a momogp is made when a row is predicted, and
+its cost
+is counted; the default model makes its distribution when it is asked for more than means."""
 
 
 def parameters(model: str, max_points: int) -> dict[str, Any]:

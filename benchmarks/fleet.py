@@ -100,9 +100,9 @@ def bare_seconds(path: Path, with_intervals: bool) -> float:
         if model is None:
             model = models[key] = make_model(PLAN, SETTINGS)
         if with_intervals:
-            law = model.predict_one(x, with_dist=True)
-            if law:
-                law.interval(PLAN.level)
+            distribution = model.predict_one(x, with_dist=True)
+            if distribution:
+                distribution.interval(PLAN.level)
         else:
             model.predict_one(x)
         model.learn_one(x, y)

@@ -33,12 +33,12 @@ from benchmarks.harness import (
 from benchmarks.tools.forecast_peers import PEERS, kept
 from benchmarks.tools.forecast_report import MODELS, report
 from benchmarks.tools.forecast_rivals import RIVALS, Replayed, Size, WithResiduals
-from benchmarks.tools.forecast_scores import STRIDE, UNSCORED, Law, Record
+from benchmarks.tools.forecast_scores import STRIDE, UNSCORED, Multivariate, Record
 from benchmarks.tools.stream_report import Result
 
 Array = NDArray[np.float64]
 
-# Laws that wait to be scored.
+# Distributions that wait to be scored.
 BATCH = 200
 QUICK = {"feeds": ["windturbine", "etth1"], "horizons": [6, 10], "models": ["momostream", "last_value", "ridge"]}
 
@@ -58,8 +58,8 @@ class Model(Protocol):
     def forecast(self) -> Any:
         """The model's answer for the H rows to come."""
 
-    def law(self, answer: Any) -> Law | None:
-        """The answer as laws, None if the model makes no forecast here."""
+    def distribution(self, answer: Any) -> Multivariate | None:
+        """The answer as distributions, None if the model makes no forecast here."""
 
 
 class Momostream:
@@ -82,10 +82,10 @@ class Momostream:
         self.model.learn_one(*row)
 
     def forecast(self) -> Any:
-        """The law as momostream gives it."""
+        """The distribution as momostream gives it."""
         return self.model.forecast(self.horizon, with_dist=True)
 
-    def law(self, answer: Any) -> Law | None:
+    def distribution(self, answer: Any) -> Multivariate | None:
         """None before all series have been seen."""
         return InOrder(answer, self.names) if answer and len(answer.series) == len(self.names) else None
 
@@ -188,19 +188,19 @@ def run(model: Model, Y: Array, horizon: int, cap: float = np.inf, stride: int =
     """
     record, left, clock = Record(Y, horizon), cap * 1e9, time.thread_time_ns
     scored = set(record.origins(len(Y), stride).tolist())
-    waiting: list[tuple[int, Law]] = []
+    waiting: list[tuple[int, Multivariate]] = []
     for row, y in enumerate(model.rows(Y)):
         start = clock()
         model.learn(y)
         answer = model.forecast()
         record.ns[row] = clock() - start
         if row in scored:
-            law = model.law(answer)
-            if law is None:
+            distribution = model.distribution(answer)
+            if distribution is None:
                 raise RuntimeError(f"row {row}: no forecast")
-            waiting.append((row, law))
+            waiting.append((row, distribution))
             if len(waiting) == 1:
-                record.score(row, law)
+                record.score(row, distribution)
             elif len(waiting) == BATCH:
                 _score(record, waiting)
         left -= record.ns[row]
@@ -211,17 +211,17 @@ def run(model: Model, Y: Array, horizon: int, cap: float = np.inf, stride: int =
     return record, len(Y)
 
 
-def _score(record: Record, waiting: list[tuple[int, Law]]) -> None:
-    """Score the laws that wait, and forget them.
+def _score(record: Record, waiting: list[tuple[int, Multivariate]]) -> None:
+    """Score the distributions that wait, and forget them.
 
     In batches, so that scoring does not drive the model out of the processor's caches row by row. That is honest only
-    if a law does not change when rows are learnt, which the first shows: it was scored when it was made.
+    if a distribution does not change when rows are learnt, which the first shows: it was scored when it was made.
     """
     if waiting:
         first = waiting[0][0]
         before = record.nlpd[first].copy()
-        for origin, law in waiting:
-            record.score(origin, law)
+        for origin, distribution in waiting:
+            record.score(origin, distribution)
         if not np.array_equal(before, record.nlpd[first], equal_nan=True):
             raise RuntimeError(f"row {first}: the forecast changed when rows were learnt")
         waiting.clear()

@@ -34,17 +34,17 @@ LENIENT = 1e-10
 PACKAGES = ("numpy", "numba", "scipy", "scikit-learn", "river")
 
 
-def scores(law: Any, Y: Array) -> dict[str, float]:
+def scores(distribution: Any, Y: Array) -> dict[str, float]:
     """RMSE and MAE as in the paper, honest and lenient NLPD, coverage of the central 90 %.
 
     The lenient figure is that of the paper's published code: moment-matched Gaussian, densities below 1e-10 count 0.
     """
-    error = Y - law.mean
-    log_pdf = law.log_pdf(Y)
-    cov = law.cov
+    error = Y - distribution.mean
+    log_pdf = distribution.log_pdf(Y)
+    cov = distribution.cov
     whitened = np.linalg.solve(np.linalg.cholesky(cov), error[:, :, None])[:, :, 0]
     gauss = -0.5 * (whitened**2).sum(axis=1) - 0.5 * np.linalg.slogdet(2.0 * np.pi * cov)[1]
-    lower, upper = law.interval(0.9)
+    lower, upper = distribution.interval(0.9)
     return {
         "rmse": float(np.sqrt((error**2).mean(axis=0)).mean()),
         "mae": float(np.abs(error).mean()),

@@ -119,8 +119,8 @@ def measure(task: dict[str, Any]) -> dict[str, Any]:
     model.fit(split.X, split.Y)
     shut_down_workers()
     answer: dict[str, Any] = {**task, "seconds": cpu_seconds() - start}
-    law = model.predict_distribution(split.X_test)
-    answer["scores"] = {"posterior" if task["model"] != "default" else "stacking": scores(law, split.Y_test)}
+    distribution = model.predict_distribution(split.X_test)
+    answer["scores"] = {"posterior" if task["model"] != "default" else "stacking": scores(distribution, split.Y_test)}
     if task["model"] in ("momogp", "dsmgp", "sumgp"):
         make_uniform(model.model_)
         answer["scores"]["uniform"] = scores(model.predict_distribution(split.X_test), split.Y_test)

@@ -42,9 +42,9 @@ from benchmarks.harness import (
 )
 from benchmarks.tools.stream_report import MODELS, TARGET_ROWS, Result, report
 from benchmarks.tools.stream_rivals import RIVALS, Residuals
-from benchmarks.tools.stream_scores import EARLY, UNSCORED, Law, Record, Student
+from benchmarks.tools.stream_scores import EARLY, UNSCORED, Multivariate, Record, Student
 
-# Laws that wait to be scored.
+# Distributions that wait to be scored.
 BATCH = 500
 
 Array = NDArray[np.float64]
@@ -66,8 +66,8 @@ class Model(Protocol):
     def predict(self, x: Any) -> Any:
         """The model's answer for one row."""
 
-    def law(self, answer: Any) -> Law | None:
-        """The answer as a law, None if the model cannot tell yet."""
+    def distribution(self, answer: Any) -> Multivariate | None:
+        """The answer as a distribution, None if the model cannot tell yet."""
 
     def learn(self, x: Any, y: Any) -> None:
         """Take in a row that was just predicted."""
@@ -87,9 +87,9 @@ class WithResiduals:
     def predict(self, x: Array) -> tuple[Array, Array, float]:
         """Mean, scale matrix, degrees of freedom."""
         self.mean, self.c = self.rival.predict(x)
-        return self.mean, *self.residuals.law(self.c)
+        return self.mean, *self.residuals.distribution(self.c)
 
-    def law(self, answer: tuple[Array, Array, float]) -> Law:
+    def distribution(self, answer: tuple[Array, Array, float]) -> Multivariate:
         """The Student-t."""
         return Student(*answer)
 
@@ -116,10 +116,10 @@ class Momostream:
             yield dict(zip(inputs, x, strict=True)), known
 
     def predict(self, x: dict[str, float]) -> Any:
-        """The law as momostream gives it."""
+        """The distribution as momostream gives it."""
         return self.model.predict_one(x, with_dist=True)
 
-    def law(self, answer: Any) -> Law | None:
+    def distribution(self, answer: Any) -> Multivariate | None:
         """None before all targets have been seen."""
         return ByName(answer, self.targets) if answer and len(answer.mean) == len(self.targets) else None
 
@@ -129,10 +129,10 @@ class Momostream:
 
 
 class ByName:
-    """A law whose outputs have names, as arrays."""
+    """A distribution whose outputs have names, as arrays."""
 
-    def __init__(self, law: Any, names: list[str]) -> None:
-        self._law, self._names = law, names
+    def __init__(self, distribution: Any, names: list[str]) -> None:
+        self._distribution, self._names = distribution, names
 
     def _named(self, y: Array) -> dict[str, float]:
         return dict(zip(self._names, y.tolist(), strict=True))
@@ -143,19 +143,19 @@ class ByName:
     @property
     def mean(self) -> Array:
         """Mean of each output."""
-        return self._array(self._law.mean)
+        return self._array(self._distribution.mean)
 
     def log_pdf(self, y: Array) -> float:
         """Joint log density."""
-        return float(self._law.log_pdf(self._named(y)))
+        return float(self._distribution.log_pdf(self._named(y)))
 
     def cdf(self, y: Array) -> Array:
         """Distribution function of each output."""
-        return self._array(self._law.cdf(self._named(y)))
+        return self._array(self._distribution.cdf(self._named(y)))
 
     def crps(self, y: Array) -> Array:
         """Ranked score of each output."""
-        return self._array(self._law.crps(self._named(y)))
+        return self._array(self._distribution.crps(self._named(y)))
 
 
 def yardstick() -> ModuleType | None:
@@ -224,26 +224,27 @@ def run(model: Model, feed: Feed, seen: Array, cap: float = np.inf) -> tuple[Rec
         How many rows were done.
     """
     record, left, clock = Record(feed.Y), cap * 1e9, time.thread_time_ns
-    waiting: list[tuple[int, Law]] = []
+    waiting: list[tuple[int, Multivariate]] = []
     for row, (x, y) in enumerate(model.rows(feed.X, seen)):
         start = clock()
         answer = model.predict(x)
         record.predict_ns[row] = clock() - start
-        law, scored = model.law(answer), row >= UNSCORED
-        if law is not None and not scored:
-            record.score(row, law)
+        distribution, scored = model.distribution(answer), row >= UNSCORED
+        if distribution is not None and not scored:
+            record.score(row, distribution)
         start = clock()
         model.learn(x, y)
         record.learn_ns[row] = clock() - start
         # Scored in batches, so that the work of scoring does not drive the model out of the processor's caches row by
-        # row. That is honest only if the law does not change when its row is learnt, which the unscored rows show.
+        # row. That is honest only if the distribution does not change when its row is learnt, which the unscored rows
+        # show.
         if scored:
-            if law is None:
+            if distribution is None:
                 raise RuntimeError(f"row {row}: no prediction")
-            waiting.append((row, law))
+            waiting.append((row, distribution))
             if len(waiting) == BATCH:
                 _score(record, waiting)
-        elif law is not None and record.nlpd[row] != -law.log_pdf(feed.Y[row]):
+        elif distribution is not None and record.nlpd[row] != -distribution.log_pdf(feed.Y[row]):
             raise RuntimeError(f"row {row}: the predicted law changed when the row was learnt")
         left -= record.predict_ns[row] + record.learn_ns[row]
         if left < 0.0:
@@ -253,10 +254,10 @@ def run(model: Model, feed: Feed, seen: Array, cap: float = np.inf) -> tuple[Rec
     return record, len(feed.Y)
 
 
-def _score(record: Record, waiting: list[tuple[int, Law]]) -> None:
-    """Score the laws that wait, and forget them."""
-    for row, law in waiting:
-        record.score(row, law)
+def _score(record: Record, waiting: list[tuple[int, Multivariate]]) -> None:
+    """Score the distributions that wait, and forget them."""
+    for row, distribution in waiting:
+        record.score(row, distribution)
     waiting.clear()
 
 

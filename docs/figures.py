@@ -15,7 +15,8 @@ from PIL import Image
 
 from momostream import MOMoGPForecaster, MOMoGPRegressor
 from momostream.datasets.wind import WindTurbine
-from momostream.runs.scores import Outlook, Track
+from momostream.distributions.values import PredictedValues
+from momostream.runs.scores import Track
 from momostream.show.plots import plot_calibration, plot_circuit, plot_relevance, plot_scores, plot_steps
 
 IMAGES = Path(__file__).parent / "images"
@@ -79,7 +80,7 @@ def draw_track() -> None:
         model.learn_one(y, {"time": time})
         track.observe(number, y, time)
         if number > 200:
-            track.expect(Outlook.of(model.forecast(12, with_dist=True), names, track.level))
+            track.expect(PredictedValues.of(model.forecast(12, with_dist=True), names, track.level))
     keep(plot_steps(track), "steps.png")
     keep(plot_scores(track), "scores.png")
     keep(plot_calibration(track), "calibration.png")

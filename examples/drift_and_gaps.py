@@ -61,10 +61,10 @@ def main() -> None:
     model = MOMoGPRegressor(drift_detector=alarm, on_drift="widen", seed=0)
     scores = {name: (Coverage(0.9), Width(0.9)) for name in PHASES}
     for t, (x, y, truth) in enumerate(pump(N_ROWS)):
-        law = model.predict_one(x, with_dist=True)
+        distribution = model.predict_one(x, with_dist=True)
         (phase,) = (name for name, rows in PHASES.items() if t in rows)
         for score in scores[phase]:
-            score.update(truth, law)
+            score.update(truth, distribution)
         model.learn_one(x, y)
 
     print("Share of true values inside the 90 % intervals, and how wide these were")

@@ -81,7 +81,7 @@ def main() -> None:
         folder / "report.html",
         run.track,
         model,
-        forecast=run.outlook.law,
+        forecast=run.outlook.distribution,
         history=run.history,
         title="Forecasts of turbine.csv",
         facts={"Bad rows": run.n_bad},

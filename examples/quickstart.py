@@ -109,34 +109,34 @@ def main() -> None:
     model = MOMoGPRegressor(max_points=500, random_state=0).fit(X, Y)
     print(f"done in {time.perf_counter() - started:.0f} s\n")
 
-    # One joint law of the four outputs for each of the later rows, none of which the model has seen.
-    law = model.predict_distribution(X_new)
+    # One joint distribution of the four outputs for each of the later rows, none of which the model has seen.
+    distribution = model.predict_distribution(X_new)
     linear = LinearRegression().fit(X, Y)
     straight = linear.predict(X_new)
 
     print(f"Root mean squared error on the {len(X_new)} rows that follow")
-    errors = {"momostream": rmse(law.mean, Y_new), "linear regression": rmse(straight, Y_new)}
+    errors = {"momostream": rmse(distribution.mean, Y_new), "linear regression": rmse(straight, Y_new)}
     print(table({**errors, "last value": rmse(latest, Y_new)}))
 
     print("\nShare of these rows inside the intervals")
     coverage = {}
     for level in (0.5, 0.9, 0.99):
-        lower, upper = law.interval(level)
+        lower, upper = distribution.interval(level)
         coverage[f"{100 * level:.0f} % interval"] = np.mean((lower <= Y_new) & (Y_new <= upper), axis=0)
     print(table(coverage, units=False))
 
     print("\nNegative log density of all four outputs together, mean per row (lower is better)")
     residual_covariance = np.cov((Y - linear.predict(X)).T)
     gaussian = multivariate_normal(cov=residual_covariance).logpdf(Y_new - straight)
-    print(line("momostream", [f"{-law.log_pdf(Y_new).mean():.2f}"]))
-    print(line("  as if outputs were independent", [f"{-law.log_pdf_each(Y_new).sum(axis=1).mean():.2f}"]))
+    print(line("momostream", [f"{-distribution.log_pdf(Y_new).mean():.2f}"]))
+    print(line("  as if outputs were independent", [f"{-distribution.log_pdf_each(Y_new).sum(axis=1).mean():.2f}"]))
     print(line("linear regression, Gaussian", [f"{-gaussian.mean():.2f}"]))
 
     print("\nOnce the power of a row is known, its other outputs are known better")
-    given = law.condition({"power": Y_new["power"]})
+    given = distribution.condition({"power": Y_new["power"]})
     known = np.array([np.nan])
     rows = {
-        "predicted deviation": law.std.mean(axis=0),
+        "predicted deviation": distribution.std.mean(axis=0),
         "predicted deviation, given power": np.append(known, given.std.mean(axis=0)),
         "error": errors["momostream"],
         "error, given power": np.append(known, rmse(given.mean, Y_new[OUTPUTS[1:]])),
@@ -151,8 +151,8 @@ def main() -> None:
     folder.mkdir(parents=True, exist_ok=True)
     seconds = pd.Index(np.arange(0, 1200, 10), name="seconds")
     figures = {
-        "power.png": plot_prediction(law[:120], Y_new[:120], target="power", x=seconds),
-        "correlation.png": plot_correlation(law, row=0),
+        "power.png": plot_prediction(distribution[:120], Y_new[:120], target="power", x=seconds),
+        "correlation.png": plot_correlation(distribution, row=0),
         "circuit.png": plot_circuit(model),
         "lengthscales.png": plot_lengthscales(model),
     }

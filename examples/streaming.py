@@ -22,7 +22,7 @@ N_ROWS, STRETCH = 1500, 250
 
 
 def main() -> None:
-    """Predict then learn; then look at one law more closely, and at a model from a file."""
+    """Predict then learn; then look at one distribution more closely, and at a model from a file."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path, nargs="?", default=Path("momostream-streaming"), help="for the model")
     folder = parser.parse_args().folder
@@ -34,9 +34,9 @@ def main() -> None:
     scores = NLPD(), CRPS(), Coverage(0.9)
     started = time.perf_counter()
     for number, (x, y) in enumerate(islice(feed, N_ROWS), start=1):
-        law = model.predict_one(x, with_dist=True)
+        distribution = model.predict_one(x, with_dist=True)
         for score in scores:
-            score.update(y, law)
+            score.update(y, distribution)
         model.learn_one(x, y)
         if number % STRETCH == 0:
             errors = "".join(f"{scores[1].each[name]:8.1f}" for name in TARGETS)
@@ -46,17 +46,17 @@ def main() -> None:
     print(f"{1000 * (time.perf_counter() - started) / N_ROWS:.1f} ms per row, scores included\n")
 
     x, y = next(feed)
-    law = model.predict_one(x, with_dist=True)
+    distribution = model.predict_one(x, with_dist=True)
     print(f"The next row: wind {x['wind_speed']:.1f} m/s, power {x['power']:.0f} kW")
-    print(law)
-    for name, (low, high) in law.interval(0.9).items():
+    print(distribution)
+    for name, (low, high) in distribution.interval(0.9).items():
         print(f"  {name} between {low:.0f} and {high:.0f} nine times out of ten; it was {y[name]:.0f}")
     print(f"How strange that is, from 0 to 1:           {model.score_one(x, y):.4f}")
     broken = {**y, "flap_1": 0.8 * y["flap_1"]}
     print(f"With a gauge that shows a fifth too little: {model.score_one(x, broken):.4f}\n")
 
     print("Once one blade is known, the others are known better: they feel the same gusts")
-    print(law.condition({"flap_1": y["flap_1"]}))
+    print(distribution.condition({"flap_1": y["flap_1"]}))
 
     print("\nWhy? Share of each expert, and the stored row that resembles this one most")
     why = model.explain_one(x, n_neighbours=1)

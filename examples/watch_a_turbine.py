@@ -42,10 +42,10 @@ def watch(turbine: WindTurbine, model: MOMoGPRegressor, frozen: MOMoGPRegressor,
     for number, (x, y) in enumerate(turbine.take(N_ROWS), start=1):
         scores = {"learning": model.score_one(x, y), "frozen": frozen.score_one(x, y)}
         farthest = ""
-        if law := model.predict_one(x, with_dist=True):
-            track.expect(Outlook.of(law, track.targets, track.level))
+        if distribution := model.predict_one(x, with_dist=True):
+            track.expect(Outlook.of(distribution, track.targets, track.level))
             if scores["learning"] > ALARM:
-                below = law.cdf(y)
+                below = distribution.cdf(y)
                 farthest = max(y, key=lambda name: abs(below[name] - 0.5))
         model.learn_one(x, y)
         if number <= GOOD_ROWS:

@@ -323,15 +323,15 @@ class StackedOutput:
         centres = np.where(said, location, 0.0)
         self.seen.append(y)
         young = 1.0 / (1.0 + len(self.seen))
-        # Nobody spoke, or the laws are still guesses.
+        # Nobody spoke, or the distributions are still guesses.
         spoke = any(share > 0 for share, speaks in zip(shares, said, strict=True) if speaks)
         if len(self.seen) == 1 or not spoke:
             return math.nan
         settled = len(self.seen) > 4
-        laws = [stats.t(dof, centre, scale) for dof, centre, scale in zip(dofs, centres, scales, strict=True)]
-        below = sum(share * law.cdf(y) for share, law in zip(shares, laws, strict=True))
-        above = sum(share * law.sf(y) for share, law in zip(shares, laws, strict=True))
-        logs = np.array([law.logpdf(y) for law in laws])
+        plane_rows = [stats.t(dof, centre, scale) for dof, centre, scale in zip(dofs, centres, scales, strict=True)]
+        below = sum(share * planes.cdf(y) for share, planes in zip(shares, plane_rows, strict=True))
+        above = sum(share * planes.sf(y) for share, planes in zip(shares, plane_rows, strict=True))
+        logs = np.array([planes.logpdf(y) for planes in plane_rows])
         densities = np.exp(logs - max(log for log, share in zip(logs, shares, strict=True) if share > 0))
         total = sum(share * density for share, density in zip(shares, densities, strict=True) if share > 0)
         pull = 0.0
@@ -517,13 +517,13 @@ def recall(
     stands_still: np.ndarray,
     made: list[dict[str, np.ndarray]],
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Errors (K, H, P) and laws (5, M, H, P) of the forecasts of row `now`, given those `made` at each row before.
+    """Errors (K, H, P) and planes (5, M, H, P) of the forecasts of row `now`, given those `made` at each row before.
 
-    Forecasts hold `located` (H, K, P), `sloped` (H, 2, P, D), `blend_slope` (H, P, D) and `law` (H, 5, M, P). NaN where
-    there was none; of those that were made, one in `every` counts, another one in each H rows.
+    Forecasts hold `located` (H, K, P), `sloped` (H, 2, P, D), `blend_slope` (H, P, D) and `distribution` (H, 5, M, P).
+    NaN where there was none; of those that were made, one in `every` counts, another one in each H rows.
     """
     H, K, P = made[0]["located"].shape
-    errors, laws = np.full((K, H, P), np.nan), np.full((5, len(stands_still), H, P), np.nan)
+    errors, plane_rows = np.full((K, H, P), np.nan), np.full((5, len(stands_still), H, P), np.nan)
     for h in range(min(H, now)):
         row = now - h - 1
         if row % every != row // H % every:
@@ -534,9 +534,9 @@ def recall(
         if own:
             location[own : own + 2] += forecast["sloped"][h] @ change
         errors[:, h] = y - location
-        laws[:, :, h] = forecast["law"][h]
-        laws[0, ~stands_still, h] += forecast["blend_slope"][h] @ change
-    return errors, laws
+        plane_rows[:, :, h] = forecast["law"][h]
+        plane_rows[0, ~stands_still, h] += forecast["blend_slope"][h] @ change
+    return errors, plane_rows
 
 
 def kept_rows(Y: np.ndarray) -> np.ndarray:

@@ -102,11 +102,11 @@ def test_gaps_stay_gaps(data_dir):
 
 
 def test_students_are_those_of_scipy(rng):
-    law = Students(rng.normal(size=(4, 3)), rng.uniform(0.1, 3.0, (4, 3)), rng.uniform(1.5, 40.0, (4, 3)))
+    distribution = Students(rng.normal(size=(4, 3)), rng.uniform(0.1, 3.0, (4, 3)), rng.uniform(1.5, 40.0, (4, 3)))
     y = 3.0 * rng.normal(size=(4, 3))
-    each = stats.t(law.dof, law.mean, law.width)
-    assert_allclose(law.log_pdf(y), each.logpdf(y))
-    assert_allclose(law.cdf(y), each.cdf(y))
+    each = stats.t(distribution.dof, distribution.mean, distribution.width)
+    assert_allclose(distribution.log_pdf(y), each.logpdf(y))
+    assert_allclose(distribution.cdf(y), each.cdf(y))
 
 
 @pytest.mark.parametrize("dof", [1.5, 2.0, 5.0, 33.3])
@@ -120,22 +120,24 @@ def test_crps_is_its_integral(dof):
         assert_allclose(below + above, expected, rtol=1e-5)
 
 
-def naive_accuracy(Y, laws, seed=0):
+def naive_accuracy(Y, distributions, seed=0):
     """Value by value over all origins, steps and series that are known."""
-    H, P = laws[0].mean.shape
+    H, P = distributions[0].mean.shape
     draws = np.random.default_rng(seed).random((len(Y), H, P))
     errors, rest, inside = {}, {"nlpd": [], "crps": []}, []
-    for origin, law in laws.items():
+    for origin, distribution in distributions.items():
         for step in range(H):
             for series in range(P):
                 y = Y[origin + 1 + step, series]
                 if np.isnan(y):
                     continue
                 at = (step, series)
-                one = stats.t(law.dof[at], law.mean[at], law.width[at])
-                errors.setdefault(at, []).append(y - law.mean[at])
+                one = stats.t(distribution.dof[at], distribution.mean[at], distribution.width[at])
+                errors.setdefault(at, []).append(y - distribution.mean[at])
                 rest["nlpd"].append(-one.logpdf(y))
-                rest["crps"].append(Students(*(np.array([part[at]]) for part in law)).crps(np.array([y])).item())
+                rest["crps"].append(
+                    Students(*(np.array([part[at]]) for part in distribution)).crps(np.array([y])).item()
+                )
                 known = Y[~np.isnan(Y[:, series]), series]
                 half = resolution(known[:, None]).item() / 2.0
                 low, high = one.cdf(y - half), one.cdf(y + half)
@@ -165,13 +167,13 @@ def naive_accuracy(Y, laws, seed=0):
 def test_accuracy_matches_naive(rng, gaps):
     Y = walks(rng, 60, gaps=gaps).round(1)
     record = Record(Y, horizon=3)
-    laws = {
+    distributions = {
         origin: Students(rng.normal(size=(3, 2)), rng.uniform(0.1, 2.0, (3, 2)), rng.uniform(2.0, 30.0, (3, 2)))
         for origin in range(0, 57)
     }
-    for origin, law in laws.items():
-        record.score(origin, law)
-    found, expected = record.accuracy(np.arange(57)), naive_accuracy(Y, laws)
+    for origin, distribution in distributions.items():
+        record.score(origin, distribution)
+    found, expected = record.accuracy(np.arange(57)), naive_accuracy(Y, distributions)
     assert found.keys() == expected.keys()
     for name in found:
         if name == "by_step":
@@ -219,7 +221,7 @@ def test_cost_counts_both_calls():
     assert (found["median"], found["mean"]) == (2.0, 3.0)
 
 
-# ---------------------------------------------------------------------- from points to laws
+# ---------------------------------------------------------------------- from points to distributions
 
 
 def test_value_residuals_are_discounted_sums_of_what_is_known(rng):
@@ -227,7 +229,7 @@ def test_value_residuals_are_discounted_sums_of_what_is_known(rng):
     residuals = ValueResiduals((2, 3))
     for z in Z:
         residuals.learn(z)
-    width, dof = residuals.law()
+    width, dof = residuals.distribution()
     for at in np.ndindex(2, 3):
         known = Z[:, *at][~np.isnan(Z[:, *at])]
         weights = 0.97 ** np.arange(len(known) - 1, -1, -1)
@@ -259,8 +261,8 @@ def test_residuals_of_a_step_are_learnt_when_its_row_comes(rng, every):
                 if known - step - 1 in origins:
                     z[step] = Y[known] - made.mean[(known - step - 1) // every, step]
                 expected.learn(z)
-        assert_allclose(answer[1], expected.law()[0], rtol=1e-6)
-        assert_allclose(answer[2], expected.law()[1])
+        assert_allclose(answer[1], expected.distribution()[0], rtol=1e-6)
+        assert_allclose(answer[2], expected.distribution()[1])
 
 
 def test_far_points_are_replaced_and_counted():
@@ -460,7 +462,7 @@ def test_long_seasons_are_none_for_models_that_keep_all_phases():
 
 
 class Walk:
-    """Knows that the series are walks; its laws can be made to change behind the scorer's back."""
+    """Knows that the series are walks; its distributions can be made to change behind the scorer's back."""
 
     def __init__(self, horizon, changing=False, silent=False):
         self.horizon, self.changing, self.silent, self.learnt = horizon, changing, silent, []
@@ -477,7 +479,7 @@ class Walk:
         self.made = np.tile(self.learnt[-1], (self.horizon, 1))
         return self.made
 
-    def law(self, answer):
+    def distribution(self, answer):
         return None if self.silent else students(answer)
 
 
@@ -545,9 +547,9 @@ def test_measured_peer_is_a_rival_at_its_origins(data_dir, peers_folder, reached
 class Sorted:
     """In place of momostream's forecast: arrays whose columns are in an order of their own."""
 
-    def __init__(self, law, names):
+    def __init__(self, distribution, names):
         self.series = tuple(sorted(names))
-        self._law, self._order = law, [names.index(name) for name in self.series]
+        self._distribution, self._order = distribution, [names.index(name) for name in self.series]
         self._back = [self.series.index(name) for name in names]
 
     @property
@@ -556,10 +558,10 @@ class Sorted:
 
     @property
     def mean(self):
-        return self._law.mean[:, self._order]
+        return self._distribution.mean[:, self._order]
 
     def __getattr__(self, name):
-        score = getattr(self._law, name)
+        score = getattr(self._distribution, name)
         return lambda y: score(y[:, self._back])[:, self._order]
 
 
@@ -587,7 +589,7 @@ def test_momostream_gets_what_is_known_and_its_series_keep_their_order(rng, monk
     first = Y[0].copy()
     first[1] = np.nan
     model.learn(next(iter(model.rows(first[None]))))
-    assert model.law(model.forecast()) is None
+    assert model.distribution(model.forecast()) is None
     record, _ = forecast.run(forecast.Momostream(["z", "a"], horizon=3, seed=0), Y, 3)
     last = data.forward_filled(Y)
     for origin in (600, 636):

@@ -24,15 +24,15 @@ def test_doctests(module):
     assert found.attempted and not found.failed
 
 
-# ---------------------------------------------------------------------- laws
+# ---------------------------------------------------------------------- distributions
 
 
 def test_normal_laws_are_those_of_scipy(rng):
     mean, deviation, y = rng.normal(size=3), rng.uniform(0.5, 2.0, 3), rng.normal(size=3)
     theirs = stats.norm(mean, deviation)
-    law = Normals(mean, deviation)
-    assert_allclose(law.log_pdf(y), theirs.logpdf(y))
-    assert_allclose(law.cdf(y), theirs.cdf(y))
+    distribution = Normals(mean, deviation)
+    assert_allclose(distribution.log_pdf(y), theirs.logpdf(y))
+    assert_allclose(distribution.cdf(y), theirs.cdf(y))
     assert_allclose(Row(mean, deviation).log_pdf(y), theirs.logpdf(y).sum())
 
 
@@ -56,17 +56,17 @@ def rows(rng, n, n_outputs=2):
 def test_regressors_give_a_law_from_the_first_row_on(rng, name, n_outputs):
     model = Regressor(REGRESSORS[name](3, n_outputs, 0))
     for x, y in model.rows(*rows(rng, 120, n_outputs)):
-        law = model.law(model.predict(x))
-        assert law.mean.shape == law.deviation.shape == (n_outputs,)
-        assert np.isfinite(law.log_pdf(y)) and (law.deviation >= FLOOR).all()
+        distribution = model.distribution(model.predict(x))
+        assert distribution.mean.shape == distribution.deviation.shape == (n_outputs,)
+        assert np.isfinite(distribution.log_pdf(y)) and (distribution.deviation >= FLOOR).all()
         if name not in peers_report.WITH_LAW:
-            assert_array_equal(law.deviation, 1.0)
+            assert_array_equal(distribution.deviation, 1.0)
         model.learn(x, y)
 
 
 def test_a_deviation_of_zero_is_lifted_to_the_floor():
-    law = Regressor(REGRESSORS["last_value"](1, 2, 0)).law((np.zeros(2), np.zeros(2)))
-    assert_array_equal(law.deviation, FLOOR)
+    distribution = Regressor(REGRESSORS["last_value"](1, 2, 0)).distribution((np.zeros(2), np.zeros(2)))
+    assert_array_equal(distribution.deviation, FLOOR)
 
 
 def test_bayesian_regressions_are_those_of_river(rng):
@@ -76,8 +76,14 @@ def test_bayesian_regressions_are_those_of_river(rng):
     ours, theirs = REGRESSORS["bayesian_linear"](3, 2, 0), [BayesianLinearRegression() for _ in range(2)]
     for x, y in zip(X, Y, strict=True):
         named = dict(enumerate([*x.tolist(), 1.0]))
-        laws = [model.predict_one(named, with_dist=True) for model in theirs]
-        assert_allclose(ours.predict(x), ([law.mu for law in laws], [law.sigma for law in laws]))
+        distributions = [model.predict_one(named, with_dist=True) for model in theirs]
+        assert_allclose(
+            ours.predict(x),
+            (
+                [distribution.mu for distribution in distributions],
+                [distribution.sigma for distribution in distributions],
+            ),
+        )
         ours.learn(x, y)
         for model, value in zip(theirs, y.tolist(), strict=True):
             model.learn_one(named, value)
@@ -123,17 +129,17 @@ def test_points_are_those_of_the_rival_with_gaps_filled(rng):
     model = Points(LastValue(Size(2, 2, None)), Size(2, 2, None))
     for y in ([1.0, 2.0], [np.nan, 3.0]):
         model.learn(np.array(y))
-    law = model.law(model.forecast())
-    assert_array_equal(law.mean, [[1.0, 3.0]] * 2)
-    assert_array_equal(law.deviation, 1.0)
+    distribution = model.distribution(model.forecast())
+    assert_array_equal(distribution.mean, [[1.0, 3.0]] * 2)
+    assert_array_equal(distribution.deviation, 1.0)
     assert model.replaced == 0
 
 
 def test_points_out_of_all_bounds_are_replaced_and_counted():
     model = Points(LastValue(Size(2, 2, None)), Size(2, 2, None))
     model.learn(np.array([1.0, 2.0]))
-    law = model.law(np.array([[np.nan, 5.0], [1e9, np.inf]]))
-    assert_array_equal(law.mean, [[1.0, 5.0], [1.0, 2.0]])
+    distribution = model.distribution(np.array([[np.nan, 5.0], [1e9, np.inf]]))
+    assert_array_equal(distribution.mean, [[1.0, 5.0], [1.0, 2.0]])
     assert model.replaced == 3
 
 

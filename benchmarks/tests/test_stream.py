@@ -50,20 +50,23 @@ def exact_gp(covariance, noise, cross, Y):
     return cross @ inverse @ Y, 1.0 + noise - cross @ inverse @ cross
 
 
-# ---------------------------------------------------------------------- laws and scores
+# ---------------------------------------------------------------------- distributions and scores
 
 
 @pytest.fixture
-def law(rng):
+def distribution(rng):
     A = rng.normal(size=(3, 3))
     return Student(rng.normal(size=3), A @ A.T + 0.1 * np.eye(3), 4.5)
 
 
-def test_student_density_and_distribution_are_those_of_scipy(law, rng):
+def test_student_density_and_distribution_are_those_of_scipy(distribution, rng):
     y = 3.0 * rng.normal(size=3)
-    assert_allclose(law.log_pdf(y), stats.multivariate_t(law.mean, law.scale, df=law.dof).logpdf(y))
-    each = stats.t(law.dof, law.mean, np.sqrt(np.diag(law.scale)))
-    assert_allclose(law.cdf(y), each.cdf(y))
+    assert_allclose(
+        distribution.log_pdf(y),
+        stats.multivariate_t(distribution.mean, distribution.scale, df=distribution.dof).logpdf(y),
+    )
+    each = stats.t(distribution.dof, distribution.mean, np.sqrt(np.diag(distribution.scale)))
+    assert_allclose(distribution.cdf(y), each.cdf(y))
 
 
 @pytest.mark.parametrize("dof", [1.5, 2.0, 5.0, 33.3, 1000.0])
@@ -108,7 +111,7 @@ def test_coverage_of_the_true_law(rng):
 
 
 def test_atom_of_a_stuck_sensor_has_uniform_transform():
-    """A law much narrower than the resolution knows the reading, not where in the cell the value is."""
+    """A distribution much narrower than the resolution knows the reading, not where in the cell the value is."""
     Y = np.zeros((4000, 1))
     Y[0] = 1.0
     record = Record(Y)
@@ -139,7 +142,7 @@ def test_residuals_are_discounted_sums(rng):
         residuals.learn(z)
     weights = 0.97 ** np.arange(49, -1, -1)
     mass = 2.0 * 0.97**50 + weights.sum()
-    scale, dof = residuals.law(c=0.5)
+    scale, dof = residuals.distribution(c=0.5)
     assert_allclose(dof, mass)
     assert_allclose(scale, 0.5 * (0.6 * 0.97**50 * np.eye(2) + (Z.T * weights) @ Z) / mass, atol=1e-9)
 
@@ -152,16 +155,16 @@ def test_gaps_do_not_shrink_the_residuals(rng):
     residuals, scales = Residuals(3), []
     for z in Z:
         residuals.learn(z)
-        scales.append(residuals.law(1.0)[0])
+        scales.append(residuals.distribution(1.0)[0])
     assert_allclose(np.mean(scales[500:], axis=0), complete, atol=0.03)
 
 
 def test_a_row_of_gaps_tells_nothing():
     residuals = Residuals(2)
-    before = residuals.law(1.0)
+    before = residuals.distribution(1.0)
     residuals.learn(np.full(2, np.nan))
-    assert_array_equal(before[0], residuals.law(1.0)[0])
-    assert before[1] == residuals.law(1.0)[1]
+    assert_array_equal(before[0], residuals.distribution(1.0)[0])
+    assert before[1] == residuals.distribution(1.0)[1]
 
 
 def test_law_of_collinear_and_stuck_outputs_has_a_density():
@@ -169,7 +172,7 @@ def test_law_of_collinear_and_stuck_outputs_has_a_density():
     for z in np.linspace(-1e5, 1e5, 2000):
         residuals.learn(np.array([z, 3.0 * z, 0.7 * z, 0.0]))
     for c in (1e-9, 1.0):
-        assert np.isfinite(Student(np.zeros(4), *residuals.law(c)).log_pdf(np.ones(4)))
+        assert np.isfinite(Student(np.zeros(4), *residuals.distribution(c)).log_pdf(np.ones(4)))
 
 
 # ---------------------------------------------------------------------- rivals
@@ -438,7 +441,7 @@ def test_law_that_changes_with_its_row_is_refused(feed):
 
 def test_model_that_stops_predicting_is_refused(feed):
     class Silent(stream.WithResiduals):
-        def law(self, answer):
+        def distribution(self, answer):
             return None
 
     with pytest.raises(RuntimeError, match="row 200: no prediction"):
@@ -446,18 +449,18 @@ def test_model_that_stops_predicting_is_refused(feed):
 
 
 class NamedLaw:
-    def __init__(self, law, names):
-        self._law, self._names = law, names
-        self.mean = dict(zip(names, law.mean.tolist(), strict=True))
+    def __init__(self, distribution, names):
+        self._distribution, self._names = distribution, names
+        self.mean = dict(zip(names, distribution.mean.tolist(), strict=True))
 
     def log_pdf(self, y):
-        return self._law.log_pdf(np.array([y[name] for name in self._names]))
+        return self._distribution.log_pdf(np.array([y[name] for name in self._names]))
 
     def cdf(self, y):
-        return dict(zip(self._names, self._law.cdf(np.array([y[name] for name in self._names])), strict=True))
+        return dict(zip(self._names, self._distribution.cdf(np.array([y[name] for name in self._names])), strict=True))
 
     def crps(self, y):
-        return dict(zip(self._names, self._law.crps(np.array([y[name] for name in self._names])), strict=True))
+        return dict(zip(self._names, self._distribution.crps(np.array([y[name] for name in self._names])), strict=True))
 
 
 class FakeRegressor:

@@ -37,7 +37,7 @@ REFIT, HISTORY, LONGEST_SEASON = 500, 1000, 48
 class Forecasts(NamedTuple):
     """Points of shape (n_origins, H, P) from the rows ``origins`` on, and the CPU seconds they took with all fits.
 
-    ``deviation`` is that of the normal law whose central 90 % is the interval which the model gives.
+    ``deviation`` is that of the normal distribution whose central 90 % is the interval which the model gives.
     """
 
     origins: NDArray[np.int64]

@@ -1,7 +1,7 @@
 """Online forecasters to compare with, each a small class.
 
 ``learn(y)`` takes a complete row (P,), ``forecast()`` gives the points (H, P) of the next H rows. Series are expected
-in units of about one. `WithResiduals` makes laws of the points, in the same way for all.
+in units of about one. `WithResiduals` makes distributions of the points, in the same way for all.
 """
 
 from __future__ import annotations
@@ -39,7 +39,8 @@ class Rival(Protocol):
         """Points (H, P) from the last row on, None if none are made there."""
 
 
-# ---------------------------------------------------------------------- the law of what a rival leaves unexplained
+# ---------------------------------------------------------------------- the distribution of what a rival leaves
+# unexplained
 
 
 class ValueResiduals:
@@ -50,7 +51,7 @@ class ValueResiduals:
     >>> residuals = ValueResiduals((1,))
     >>> for z in (1.0, np.nan, -2.0, 1.0):
     ...     residuals.learn(np.array([z]))
-    >>> width, dof = residuals.law()
+    >>> width, dof = residuals.distribution()
     >>> round(width.item() ** 2, 2), round(dof.item(), 2)
     (1.34, 4.74)
     """
@@ -59,7 +60,7 @@ class ValueResiduals:
         self.mass = np.full(shape, Residuals.NU0)
         self.scatter = self.mass * Residuals.SCALE0
 
-    def law(self) -> tuple[Array, Array]:
+    def distribution(self) -> tuple[Array, Array]:
         """Width and degrees of freedom."""
         return np.sqrt(self.scatter / self.mass + Residuals.FLOOR), self.mass
 
@@ -108,9 +109,9 @@ class WithResiduals:
         near = np.abs(points) <= self.FAR
         self.replaced += near.size - int(near.sum())
         self.pending[place] = mean = np.where(near, points, self.last)
-        return mean, *self.residuals.law()
+        return mean, *self.residuals.distribution()
 
-    def law(self, answer: tuple[Array, Array, Array] | None) -> Students | None:
+    def distribution(self, answer: tuple[Array, Array, Array] | None) -> Students | None:
         """The Student-t's."""
         return None if answer is None else Students(*answer)
 

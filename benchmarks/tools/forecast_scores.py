@@ -1,9 +1,9 @@
 """Scores of forecasts, from what was recorded while they were made.
 
-A forecast is a law for each of (H steps) x (P series). RMSE is the mean over steps and series of each one's root mean
-square error; pooled, it is the mean over series of the root of the mean square over all steps, which weighs the far
-steps more. MASE is the mean over series of each one's absolute error in units of that of its last value one step ahead.
-All other scores are means over values. NLPD is that of single values, not joint. Coverage is that of
+A forecast is a distribution for each of (H steps) x (P series). RMSE is the mean over steps and series of each one's
+root mean square error; pooled, it is the mean over series of the root of the mean square over all steps, which weighs
+the far steps more. MASE is the mean over series of each one's absolute error in units of that of its last value one
+step ahead. All other scores are means over values. NLPD is that of single values, not joint. Coverage is that of
 `benchmarks.tools.stream_scores`. What is missing is not scored.
 """
 
@@ -26,8 +26,8 @@ Rows = NDArray[np.int64]
 UNSCORED, STRIDE = 600, 5
 
 
-class Law(Protocol):
-    """Predictive laws of the values of one forecast, all arrays of shape (H, P)."""
+class Multivariate(Protocol):
+    """Predictive distributions of the values of one forecast, all arrays of shape (H, P)."""
 
     @property
     def mean(self) -> Array:
@@ -48,8 +48,8 @@ class Students(NamedTuple):
 
     Examples
     --------
-    >>> law = Students(np.zeros(1), np.ones(1), np.full(1, 5.0))
-    >>> [score(np.ones(1)).round(3).item() for score in (law.log_pdf, law.cdf, law.crps)]
+    >>> distribution = Students(np.zeros(1), np.ones(1), np.full(1, 5.0))
+    >>> [score(np.ones(1)).round(3).item() for score in (distribution.log_pdf, distribution.cdf, distribution.crps)]
     [-1.516, 0.818, 0.604]
     """
 
@@ -101,7 +101,7 @@ class Record:
         """Origins that are scored when ``done`` rows were learnt: all that is forecast there is in the series."""
         return np.arange(UNSCORED, min(done, len(self.Y) - self.horizon), stride)
 
-    def score(self, origin: int, law: Law) -> None:
+    def score(self, origin: int, distribution: Multivariate) -> None:
         """Keep the scores of one forecast.
 
         Raises
@@ -109,11 +109,11 @@ class Record:
         ValueError
             If a score is NaN: left out of the means, it would hide the rows that a model fails on.
         """
-        mean, truth = law.mean, self.Y[origin + 1 : origin + 1 + self.horizon]
+        mean, truth = distribution.mean, self.Y[origin + 1 : origin + 1 + self.horizon]
         known = ~np.isnan(truth)
         y = np.where(known, truth, mean)
-        low, high = law.cdf(y - self._half), law.cdf(y + self._half)
-        found = (y - mean, -law.log_pdf(y), law.crps(y), low + self._draws[origin] * (high - low))
+        low, high = distribution.cdf(y - self._half), distribution.cdf(y + self._half)
+        found = (y - mean, -distribution.log_pdf(y), distribution.crps(y), low + self._draws[origin] * (high - low))
         for kept, values in zip((self.error, self.nlpd, self.crps, self.u), found, strict=True):
             if np.isnan(values[known]).any():
                 raise ValueError(f"origin {origin}: a score is NaN")

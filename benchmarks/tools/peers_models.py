@@ -1,7 +1,7 @@
-"""What people would use instead, with the law that it has of its own, or with none.
+"""What people would use instead, with the distribution that it has of its own, or with none.
 
 Points come from the rivals of the other questions; nothing is added to them, so that what is timed is theirs. Where a
-peer has no law, the one here has unit deviations: only its errors mean something.
+peer has no distribution, the one here has unit deviations: only its errors mean something.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ FLOOR = 1e-5
 
 
 class Normals(NamedTuple):
-    """A normal law for each value of an array.
+    """A normal distribution for each value of an array.
 
     Examples
     --------
-    >>> law = Normals(np.zeros(2), np.ones(2))
-    >>> [score(np.ones(2)).round(3).tolist() for score in (law.log_pdf, law.cdf, law.crps)]
+    >>> distribution = Normals(np.zeros(2), np.ones(2))
+    >>> [score(np.ones(2)).round(3).tolist() for score in (distribution.log_pdf, distribution.cdf, distribution.crps)]
     [[-1.419, -1.419], [0.841, 0.841], [0.602, 0.602]]
     """
 
@@ -64,7 +64,7 @@ class Normals(NamedTuple):
 
 
 class Row(Normals):
-    """Independent normal laws of the outputs of one row; their density is joint."""
+    """Independent normal distributions of the outputs of one row; their density is joint."""
 
     def log_pdf(self, y: Array) -> float:
         """Joint log density."""
@@ -88,8 +88,8 @@ class Regressor:
         """Mean and deviation."""
         return self.rival.predict(x)
 
-    def law(self, answer: tuple[Array, Any]) -> Row:
-        """The normal laws."""
+    def distribution(self, answer: tuple[Array, Any]) -> Row:
+        """The normal distributions."""
         mean, deviation = answer
         return Row(mean, np.maximum(np.broadcast_to(deviation, mean.shape), FLOOR))
 
@@ -99,13 +99,15 @@ class Regressor:
 
 
 class BayesianLinear(OnePerTarget):
-    """River's Bayesian linear regressions with the laws that they give; they do not learn the noise."""
+    """River's Bayesian linear regressions with the distributions that they give; they do not learn the noise."""
 
     def predict(self, x: Array) -> tuple[Array, Any]:
         """Means and deviations."""
         row = named(np.append(x, 1.0))
-        laws = [model.predict_one(row, with_dist=True) for model in self.models]
-        return np.array([law.mu for law in laws]), np.array([law.sigma for law in laws])
+        distributions = [model.predict_one(row, with_dist=True) for model in self.models]
+        return np.array([distribution.mu for distribution in distributions]), np.array(
+            [distribution.sigma for distribution in distributions]
+        )
 
 
 class WindowGP:
@@ -181,7 +183,7 @@ REGRESSORS: dict[str, Callable[[int, int, int], Rival]] = {
 
 
 class Points(WithResiduals):
-    """A forecaster without the law of its residuals: that costs about as much as the simple ones themselves."""
+    """A forecaster without the distribution of its residuals, which costs as much as the simple ones themselves."""
 
     def learn(self, y: Array) -> None:
         """The row with its gaps filled forward."""
@@ -192,7 +194,7 @@ class Points(WithResiduals):
         """Points as they come."""
         return self.rival.forecast()
 
-    def law(self, answer: Any) -> Any:
+    def distribution(self, answer: Any) -> Any:
         """Around the points, or the last value where there is no usable one."""
         near = np.abs(answer) <= self.FAR
         self.replaced += near.size - int(near.sum())

@@ -222,7 +222,7 @@ def bold(text: str, is_better: bool) -> str:
 
 
 def tables(job: str, grid: Grid) -> list[str]:
-    """By feed: errors, laws, cost."""
+    """By feed: errors, distributions, cost."""
 
     def score(name: str) -> Callable[[Result], float]:
         return lambda run: float(run["scores"][name]) if run["model"] in WITH_LAW else np.inf

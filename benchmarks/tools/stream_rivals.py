@@ -1,8 +1,8 @@
 """Streaming regressors to compare with, each a small class.
 
-``predict(x)`` returns the mean ``(P,)`` and a scalar ``c``: the scale matrix of the predicted law is ``c`` times what
-`Residuals` learns, in the same way for all. Rivals that only know points say ``c = 1``. ``learn(x, y)`` takes a
-complete row. Inputs and targets are expected in units of about one.
+``predict(x)`` returns the mean ``(P,)`` and a scalar ``c``: the scale matrix of the predicted distribution is ``c``
+times what `Residuals` learns, in the same way for all. Rivals that only know points say ``c = 1``. ``learn(x, y)``
+takes a complete row. Inputs and targets are expected in units of about one.
 """
 
 from __future__ import annotations
@@ -31,22 +31,24 @@ class Rival(Protocol):
         """Take in one complete row."""
 
 
-# ---------------------------------------------------------------------- the law of what a rival leaves unexplained
+# ---------------------------------------------------------------------- the distribution of what a rival leaves
+# unexplained
 
 
 class Residuals:
     """Scale matrix and degrees of freedom of a Student-t, from residuals discounted by age.
 
-    momostream's law of a region without its Gaussian process: ``S = scatter / mass`` with ``mass`` degrees of freedom.
-    Both start as those of ``NU0`` rows of variance ``SCALE0``. Here these fade like all rows: kept for good, they would
-    bound the deviations at .13 from below, which costs the last value 131 nats a row on openfast_5mw_land_wturb.
+    momostream's distribution of a region without its Gaussian process: ``S = scatter / mass`` with ``mass`` degrees of
+    freedom. Both start as those of ``NU0`` rows of variance ``SCALE0``. Here these fade like all rows: kept for good,
+    they would bound the deviations at .13 from below, which costs the last value 131 nats a row on
+    openfast_5mw_land_wturb.
 
     Examples
     --------
     >>> residuals = Residuals(1)
     >>> for z in (1.0, -2.0, 1.0):
     ...     residuals.learn(np.array([z]))
-    >>> scale, dof = residuals.law(c=1.0)
+    >>> scale, dof = residuals.distribution(c=1.0)
     >>> round(scale.item(), 2), round(dof, 2)
     (1.34, 4.74)
     """
@@ -57,7 +59,7 @@ class Residuals:
         self.mass = self.NU0
         self.scatter = self.NU0 * self.SCALE0 * np.eye(n_outputs)
 
-    def law(self, c: float) -> tuple[Array, float]:
+    def distribution(self, c: float) -> tuple[Array, float]:
         """Scale matrix (P, P) of a prediction with factor ``c``, and degrees of freedom."""
         scale = c / self.mass * self.scatter
         # Targets have variance one. Residuals far beyond that would leave collinear outputs singular.
@@ -74,7 +76,7 @@ class Residuals:
             return
         product = np.outer(z, z)
         if gaps.any():
-            S, _ = self.law(1.0)
+            S, _ = self.distribution(1.0)
             slope = np.linalg.solve(S[np.ix_(~gaps, ~gaps)], S[np.ix_(~gaps, gaps)]).T
             expected = z.copy()
             expected[gaps] = slope @ z[~gaps]

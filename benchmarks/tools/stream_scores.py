@@ -3,9 +3,9 @@
 RMSE is the mean over outputs of each output's root mean square error. NLPD is joint over the outputs of a row, in nats
 per row. Coverage comes from the randomised probability integral transform: a sensor reads to a resolution ``r``, and a
 reading ``y`` says that the value lies within ``r / 2`` of it, so its ``u`` is drawn uniformly between
-``F(y - r / 2)`` and ``F(y + r / 2)``. A law that is wide beside ``r`` is scored as usual; a law that stands on one
-repeated reading gets a uniform ``u``, as the true law would, instead of a half each time. The interval of level ``l``
-covers where ``|u - 1/2| < l / 2``.
+``F(y - r / 2)`` and ``F(y + r / 2)``. A distribution that is wide beside ``r`` is scored as usual; a distribution that
+stands on one repeated reading gets a uniform ``u``, as the true distribution would, instead of a half each time. The
+interval of level ``l`` covers where ``|u - 1/2| < l / 2``.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ LEVELS = (0.5, 0.9, 0.99)
 LATENCIES = {"median": 50.0, "p99": 99.0, "p99.9": 99.9, "max": 100.0}
 
 
-class Law(Protocol):
-    """A predictive law of one row of P outputs."""
+class Multivariate(Protocol):
+    """A predictive distribution of one row of P outputs."""
 
     @property
     def mean(self) -> Array:
@@ -47,8 +47,8 @@ class Student(NamedTuple):
 
     Examples
     --------
-    >>> law = Student(np.zeros(1), np.eye(1), 5.0)
-    >>> round(law.log_pdf(np.ones(1)), 3), law.cdf(np.ones(1)).round(3), law.crps(np.ones(1)).round(3)
+    >>> student = Student(np.zeros(1), np.eye(1), 5.0)
+    >>> round(student.log_pdf(np.ones(1)), 3), student.cdf(np.ones(1)).round(3), student.crps(np.ones(1)).round(3)
     (-1.516, array([0.818]), array([0.604]))
     """
 
@@ -98,7 +98,7 @@ class Record:
         self._half = resolution(Y) / 2.0
         self._draws = np.random.default_rng(seed).random(Y.shape)
 
-    def score(self, row: int, law: Law) -> None:
+    def score(self, row: int, distribution: Multivariate) -> None:
         """Keep the scores of one prediction.
 
         Raises
@@ -107,10 +107,10 @@ class Record:
             If a score is NaN: left out of the means, it would hide the rows that a model fails on.
         """
         y = self.Y[row]
-        self.error[row] = y - law.mean
-        self.nlpd[row] = -law.log_pdf(y)
-        self.crps[row] = law.crps(y)
-        low, high = law.cdf(y - self._half), law.cdf(y + self._half)
+        self.error[row] = y - distribution.mean
+        self.nlpd[row] = -distribution.log_pdf(y)
+        self.crps[row] = distribution.crps(y)
+        low, high = distribution.cdf(y - self._half), distribution.cdf(y + self._half)
         self.u[row] = low + self._draws[row] * (high - low)
         if any(np.isnan(kept[row]).any() for kept in (self.error, self.nlpd, self.crps, self.u)):
             raise ValueError(f"row {row}: a score is NaN")

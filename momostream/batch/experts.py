@@ -15,10 +15,10 @@ from momostream.batch.linear import LinearExpert
 from momostream.batch.nodes import Circuit, Node
 from momostream.batch.passes import Components
 from momostream.batch.region import HeldOut, Posterior, Region
-from momostream.batch.structure import Plan, learn_structure
+from momostream.batch.structure import SplitRules, learn_structure
 from momostream.batch.warp import Warp
 from momostream.batch.weights import Tail, stacking_weights
-from momostream.distributions.mixtures import Law
+from momostream.distributions.mixtures import Multivariate
 from momostream.distributions.student import t_variance
 from momostream.gp.covariance import Covariance, input_spread
 from momostream.gp.scaling import standardisation
@@ -125,7 +125,7 @@ class CircuitExpert:
     warp
         View of the covariates, None for the identity. Gates cut in this view.
     tail
-        Learnt tails for stacking, None where the law is exact.
+        Learnt tails for stacking, None where the distribution is exact.
     given
         Whether the structure was given by hand; its regions are then never split.
     base
@@ -136,7 +136,7 @@ class CircuitExpert:
         self,
         name: str,
         spec: ExpertSpec,
-        plan: Plan,
+        plan: SplitRules,
         split_by: str,
         gaussian: bool,
         discount: float,
@@ -370,9 +370,9 @@ class CircuitExpert:
 
         return passes.components(self.circuit, self.view(X), leaf)
 
-    def law(self, X: Array) -> Law:
-        """The exact mixture law of new rows."""
-        return passes.law(self.circuit, self.view(X), self._asker(X))
+    def distribution(self, X: Array) -> Multivariate:
+        """The exact mixture distribution of new rows."""
+        return passes.distribution(self.circuit, self.view(X), self._asker(X))
 
     def between_rows(self, X: Array) -> tuple[Array, Array]:
         """Mean ``(n, P)`` and covariance between rows ``(n, n, P)``."""
@@ -487,8 +487,8 @@ class LinearMember:
         answer = self.expert.predict(X)
         return self._with_tail(answer.mean, answer.scale, answer.dof)
 
-    def law(self, X: Array) -> Law:
-        """The exact law of new rows."""
+    def distribution(self, X: Array) -> Multivariate:
+        """The exact distribution of new rows."""
         return passes.student(self.expert.predict(X))
 
     def between_rows(self, X: Array) -> tuple[Array, Array]:

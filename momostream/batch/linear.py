@@ -149,7 +149,7 @@ class LinearExpert:
         return float(each.sum())
 
     def predict(self, X: Array) -> Posterior:
-        """Predictive law of new rows ``X``, shape ``(n_rows, n_inputs)``."""
+        """Predictive distribution of new rows ``X``, shape ``(n_rows, n_inputs)``."""
         B, inverse, S, dof = self._solve()
         Phi = self._features(X)
         spread = 1.0 + np.einsum("ij,jk,ik->i", Phi, inverse[self._best_seen()], Phi)

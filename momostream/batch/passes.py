@@ -1,4 +1,4 @@
-"""Upward passes over a circuit: components of the marginals, laws, evidence and covariance between rows.
+"""Upward passes over a circuit: components of the marginals, distributions, evidence and covariance between rows.
 
 Every pass goes down the gates with the rows it was given, asks the regions, and joins their answers on the way up.
 """
@@ -16,9 +16,9 @@ from momostream.batch.nodes import GATE, OUTPUTS, REGION, SUM, Circuit
 from momostream.batch.region import Posterior
 from momostream.batch.weights import posterior_log_weights
 from momostream.distributions.marginals import Marginals
-from momostream.distributions.mixtures import Law, Mixture, Product, Routed, StudentT
+from momostream.distributions.mixtures import Mixture, Multivariate, Product, Routed, StudentT
 
-__all__ = ["Components", "assign_rows", "components", "covariance_between_rows", "law", "log_evidence"]
+__all__ = ["Components", "assign_rows", "components", "covariance_between_rows", "distribution", "log_evidence"]
 
 Array = NDArray[np.float64]
 Rows = NDArray[np.intp]
@@ -80,7 +80,7 @@ class Components:
         self.correlation[np.ix_(rows, outputs, outputs)] = part.correlation
 
     def marginals(self) -> Marginals:
-        """The marginal law of each value."""
+        """The marginal distribution of each value."""
         return Marginals(self.weights, self.means, self.scales, self.dofs)
 
 
@@ -126,10 +126,10 @@ def components(circuit: Circuit, X: Array, leaf: Leaf, weigh: Weigh | None = Non
     return up(circuit.root, np.arange(len(X)))
 
 
-def law(circuit: Circuit, X: Array, leaf: Callable[[int, Rows], Posterior]) -> Law:
+def distribution(circuit: Circuit, X: Array, leaf: Callable[[int, Rows], Posterior]) -> Multivariate:
     """The exact predictive mixture of rows ``X`` under the weights of the sums."""
 
-    def up(number: int, rows: Rows) -> Law:
+    def up(number: int, rows: Rows) -> Multivariate:
         node = circuit[number]
         if node.kind == REGION:
             return student(leaf(node.region, rows))
@@ -147,7 +147,7 @@ def law(circuit: Circuit, X: Array, leaf: Callable[[int, Rows], Posterior]) -> L
 
 
 def student(posterior: Posterior) -> StudentT:
-    """The law of a region's or linear expert's answer."""
+    """The distribution of a region's or linear expert's answer."""
     dof = np.full(len(posterior.mean), posterior.dof)
     if posterior.extra is None:
         return StudentT(posterior.mean, posterior.S, dof, posterior.spread)

@@ -8,8 +8,8 @@ of ``K + noise I``, ``Z = L^-1 R``, ``v = L^-1 k(X, x)``, ``c`` the conditional 
 
     R | X ~ MatrixNormal(0, K + noise I, Sigma),   Sigma ~ InverseWishart(NU0 + P - 1, NU0 SCALE0 I),
 
-so that a new row has the multivariate Student-t law with location ``Z'v``, scale matrix ``c S`` and ``NU0 + mass``
-degrees of freedom, where ``S = (NU0 SCALE0 I + scatter) / (NU0 + mass)``.
+so that a new row has the multivariate Student-t distribution with location ``Z'v``, scale matrix ``c S`` and ``NU0 +
+mass`` degrees of freedom, where ``S = (NU0 SCALE0 I + scatter) / (NU0 + mass)``.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ CHUNK = 1 << 24
 
 @dataclass(frozen=True)
 class Posterior:
-    """Predictive Student-t law of a batch of rows, in the units of the targets.
+    """Predictive Student-t distribution of a batch of rows, in the units of the targets.
 
     Attributes
     ----------
@@ -373,7 +373,7 @@ class Region:
         return S * np.outer(raised, raised), NU0 + float(mass.mean())
 
     def predict(self, X: Array) -> Posterior:
-        """Predictive law of new rows ``X``, shape ``(n_rows, n_inputs)``."""
+        """Predictive distribution of new rows ``X``, shape ``(n_rows, n_inputs)``."""
         n, factor = self.n_rows, self._cache()
         mean, spread = np.empty((len(X), self.n_targets)), np.empty(len(X))
         gaps = self._gaps or {}

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from momostream.batch.nodes import Circuit
 from momostream.gp.cuts import gate_cuts, split_outputs
 
-__all__ = ["Plan", "learn_structure"]
+__all__ = ["SplitRules", "learn_structure"]
 
 Array = NDArray[np.float64]
 Rows = NDArray[np.intp]
@@ -24,7 +24,7 @@ MakeRegion = Callable[[Rows, Rows], int]
 
 
 @dataclass(frozen=True)
-class Plan:
+class SplitRules:
     """What Algorithm 1 is told.
 
     Attributes
@@ -61,7 +61,7 @@ class Plan:
 def learn_structure(
     X: Array,
     Y: Array,
-    plan: Plan,
+    plan: SplitRules,
     relevance: Array,
     make_region: MakeRegion,
     rng: np.random.Generator,
@@ -100,7 +100,7 @@ class _Builder:
         self,
         X: Array,
         Y: Array,
-        plan: Plan,
+        plan: SplitRules,
         relevance: Array,
         make_region: MakeRegion,
         rng: np.random.Generator,

@@ -626,11 +626,13 @@ def forecast(
         targets = tuple(map(str, loaded.series)) if about is None else tuple(about["plan"]["targets"])
         keyed = None if about is None else about["plan"]["key"]
         steps = horizon or loaded.horizon
-        law = loaded.forecast(steps, with_dist=True)
+        distribution = loaded.forecast(steps, with_dist=True)
         lines = Lines(targets, True, (made and made.value) or format_for(output), keyed)
-        _write_forecast(output, lines, name, loaded.n_rows, PredictedValues.of(law, targets, level), number == 0)
+        _write_forecast(
+            output, lines, name, loaded.n_rows, PredictedValues.of(distribution, targets, level), number == 0
+        )
         if plot is not None:
-            law.plot().savefig(plot, dpi=150)
+            distribution.plot().savefig(plot, dpi=150)
             tell(f"drawn in {plot}")
 
 

@@ -1,9 +1,9 @@
-"""Outputs with bounds and outputs modelled on another scale, as one law in the user's units.
+"""Outputs with bounds and outputs modelled on another scale, as one distribution in the user's units.
 
 The model works on `z`, the user sees `y`. A `TargetMap` takes values from one to the other, output by output.
-`BoundedMarginals` is the law of `y`: that of `z`, restricted to what the bounds allow and carried along the increasing
-map. A copula on top of it sees the probabilities that it would see without bounds, so that quantiles, samples, means
-and covariances all belong to one law, which gives nothing to values outside the bounds.
+`BoundedMarginals` is the distribution of `y`: that of `z`, restricted to what the bounds allow and carried along the
+increasing map. A copula on top of it sees the probabilities that it would see without bounds, so that quantiles,
+samples, means and covariances all belong to one distribution, which gives nothing to values outside the bounds.
 """
 
 from __future__ import annotations
@@ -252,7 +252,7 @@ class TargetMap:
         return slopes
 
     def wrap(self, marginals: Marginals) -> Marginals | BoundedMarginals:
-        """Return the law in the user's units of outputs with this law in those of the model."""
+        """Return the distribution in the user's units of outputs with this distribution in those of the model."""
         return marginals if self.is_plain else BoundedMarginals(marginals, self)
 
     def select(self, outputs: IntArray) -> TargetMap:
@@ -272,10 +272,10 @@ def _complaint(target: Target, y: float) -> str:
 
 
 # -----------------------------------------------------------------------------------------------------------
-# The law
+# The distribution
 
-# Probabilities are differences of tails of the wider law: below this they have no digits left, and values on a bound
-# keep a score that a copula can go on with.
+# Probabilities are differences of tails of the wider distribution: below this they have no digits left, and values on a
+# bound keep a score that a copula can go on with.
 _SMALLEST_DIFFERENCE = 1e-16
 # A component with less than about this between the bounds is moved until it has so much.
 _SMALLEST_SHARE = 1e-8
@@ -286,20 +286,20 @@ _CHUNK = 1 << 21
 
 
 class BoundedMarginals:
-    """Law of each output in the user's units, with the interface of `Marginals` that a copula needs.
+    """Distribution of each output in the user's units, with the interface of `Marginals` that a copula needs.
 
     Parameters
     ----------
     base : Marginals
-        Law on the scale of the model.
+        Distribution on the scale of the model.
     targets : TargetMap
-        Bounds and transforms. Outputs without any keep the law of `base`, to the last bit.
+        Bounds and transforms. Outputs without any keep the distribution of `base`, to the last bit.
 
     Notes
     -----
-    The law is that of `base`, given that the value lies within the bounds. Components that hardly reach into them
-    are moved towards them, until a share of about 1e-8 lies inside. Where experts see the output far out of bounds,
-    all of them on one side or each on another, it remains a law, with probabilities to about 1e-6.
+    The distribution is that of `base`, given that the value lies within the bounds. Components that hardly reach into
+    them are moved towards them, until a share of about 1e-8 lies inside. Where experts see the output far out of
+    bounds, all of them on one side or each on another, it remains a distribution, with probabilities to about 1e-6.
 
     Examples
     --------
@@ -315,14 +315,14 @@ class BoundedMarginals:
 
     def __init__(self, base: Marginals, targets: TargetMap) -> None:
         if base.n_targets != targets.n_targets:
-            raise ValueError(f"got a map of {targets.n_targets} outputs for a law of {base.n_targets}")
+            raise ValueError(f"got a map of {targets.n_targets} outputs for a distribution of {base.n_targets}")
         self.base = base
         self.targets = targets
         self._truncated: BoolArray = np.isfinite(targets.z_low) | np.isfinite(targets.z_high)
-        self._law = _within_reach(base, targets.z_low, targets.z_high) if self._truncated.any() else base
+        self._distribution = _within_reach(base, targets.z_low, targets.z_high) if self._truncated.any() else base
         # Tail probabilities at both bounds, and what is left between them.
-        self._below, self._from_low = self._law.tails(targets.z_low)
-        self._to_high, self._above = self._law.tails(targets.z_high)
+        self._below, self._from_low = self._distribution.tails(targets.z_low)
+        self._to_high, self._above = self._distribution.tails(targets.z_high)
         mass = np.where(self._below < 0.5, self._to_high - self._below, self._from_low - self._above)
         wide = (self._below < 0.5) & (self._above < 0.5)
         self._mass: FloatArray = np.where(wide, 1.0 - self._below - self._above, mass)
@@ -334,7 +334,7 @@ class BoundedMarginals:
 
     @property
     def n_components(self) -> int:
-        """Number of components of the law on the scale of the model."""
+        """Number of components of the distribution on the scale of the model."""
         return self.base.n_components
 
     @property
@@ -373,7 +373,7 @@ class BoundedMarginals:
     def log_pdf(self, Y: npt.ArrayLike) -> FloatArray:
         """Log density of each value of `Y` (..., n_rows, n_targets); 0 where `Y` is NaN, -inf out of bounds."""
         Y = np.asarray(Y, dtype=np.float64)
-        log_pdf = self._law.log_pdf(self.targets.to_model(Y)) - np.log(self._mass) + self.targets.log_slope(Y)
+        log_pdf = self._distribution.log_pdf(self.targets.to_model(Y)) - np.log(self._mass) + self.targets.log_slope(Y)
         return np.where(np.isnan(Y), 0.0, log_pdf)
 
     def tails(self, Y: npt.ArrayLike) -> tuple[FloatArray, FloatArray]:
@@ -392,11 +392,11 @@ class BoundedMarginals:
         return self.targets.backward(self._model_quantile(p, upper))
 
     def cell_edges(self) -> FloatArray:
-        """Return values between which the law is smooth, in no order: shape (n_edges, n_rows, n_targets)."""
+        """Return values between which the distribution is smooth, in no order: shape (n_edges, n_rows, n_targets)."""
         return self.targets.backward(self._cover.cell_edges())
 
     def knots(self) -> tuple[FloatArray, FloatArray, FloatArray]:
-        """Return values that cover the law, ascending, with their lower and upper tail probabilities.
+        """Return values that cover the distribution, ascending, with their lower and upper tail probabilities.
 
         Shapes (n_knots, n_rows, n_targets).
         """
@@ -405,7 +405,7 @@ class BoundedMarginals:
 
     def sample(self, size: int, rng: np.random.Generator) -> FloatArray:
         """Draw `size` values per row and output, outputs independent: shape (size, n_rows, n_targets)."""
-        z = self._law.sample(size, rng)
+        z = self._distribution.sample(size, rng)
         truncated = np.flatnonzero(self._truncated)
         if truncated.size:
             u = rng.random((size, self.n_rows, truncated.size))
@@ -424,19 +424,24 @@ class BoundedMarginals:
         return np.where((self.tail_index <= 1.0) & ~np.isnan(Y), np.inf, crps)
 
     def take(self, rows: IntArray) -> BoundedMarginals:
-        """Return the law of these rows, in this order."""
+        """Return the distribution of these rows, in this order."""
         return BoundedMarginals(self.base.take(rows), self.targets)
 
     def select(self, targets: IntArray) -> BoundedMarginals:
-        """Return the law of these outputs, in this order."""
+        """Return the distribution of these outputs, in this order."""
         return BoundedMarginals(self.base.select(targets), self.targets.select(targets))
 
     @cached_property
     def _cover(self) -> Marginals:
-        """A law that is wide where this one is wide: its quantiles cover this one."""
+        """A distribution that is wide where this one is wide: its quantiles cover this one."""
         if not self._truncated.any():
-            return self._law
-        w, m, s, v = self._law.weights, self._law.means, self._law.scales, self._law.dofs
+            return self._distribution
+        w, m, s, v = (
+            self._distribution.weights,
+            self._distribution.means,
+            self._distribution.scales,
+            self._distribution.dofs,
+        )
         nearest = np.clip(m, self.targets.z_low, self.targets.z_high)
         # Out in its tail a density falls over this length.
         z = np.abs(m - nearest) / s
@@ -448,7 +453,15 @@ class BoundedMarginals:
         mean, variance = self.base.mean, self.base.variance
         for j in self.targets.changed:
             target = self.targets.targets[j]
-            w, m, s, v = (a[:, :, j] for a in (self._law.weights, self._law.means, self._law.scales, self._law.dofs))
+            w, m, s, v = (
+                a[:, :, j]
+                for a in (
+                    self._distribution.weights,
+                    self._distribution.means,
+                    self._distribution.scales,
+                    self._distribution.dofs,
+                )
+            )
             for rows in _chunks(self.n_rows, 3 * _NODES.size * self.n_components):
                 mean[rows, j], variance[rows, j] = _moments(target, w[rows], m[rows], s[rows], v[rows])
         without_mean = self.targets.is_changed & (self.tail_index <= 1.0)
@@ -459,7 +472,7 @@ class BoundedMarginals:
 
     def _tails(self, z: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Lower and upper tail probabilities of values on the scale of the model, within the bounds."""
-        lower, upper = self._law.tails(z)
+        lower, upper = self._distribution.tails(z)
         # Differences are taken between the smaller tails.
         low = np.where(self._below < 0.5, lower - self._below, self._from_low - upper) / self._mass
         high = np.where(self._above < 0.5, upper - self._above, self._to_high - lower) / self._mass
@@ -469,12 +482,12 @@ class BoundedMarginals:
 
     def _model_quantile(self, p: FloatArray, upper: BoolArray) -> FloatArray:
         """As `tail_quantile`, on the scale of the model."""
-        # Both tails of the wider law are sums, so that the smaller one has all its digits.
+        # Both tails of the wider distribution are sums, so that the smaller one has all its digits.
         lower_tail = self._below + self._mass * np.where(upper, 1.0 - p, p)
         upper_tail = self._above + self._mass * np.where(upper, p, 1.0 - p)
         p = np.where(self._truncated, np.minimum(lower_tail, upper_tail), p)
         upper = np.where(self._truncated, upper_tail < lower_tail, upper)
-        return np.clip(self._law.tail_quantile(p, upper), self.targets.z_low, self.targets.z_high)
+        return np.clip(self._distribution.tail_quantile(p, upper), self.targets.z_low, self.targets.z_high)
 
     def __repr__(self) -> str:
         """Sizes only."""
@@ -553,13 +566,13 @@ def _moments(
         return mean, shares * largest * largest
 
 
-def _crps(law: BoundedMarginals, Y: FloatArray) -> FloatArray:
+def _crps(distribution: BoundedMarginals, Y: FloatArray) -> FloatArray:
     """Integrate the squared lower tail below `Y`, and the squared upper tail above."""
-    knots, _, _ = law.knots()
+    knots, _, _ = distribution.knots()
     edges = np.sort(np.concatenate([knots[::2], Y[np.newaxis]]), axis=0)
     half = 0.5 * np.diff(edges, axis=0)
     y = edges[:-1] + half * (1.0 + _CELL_NODES)
-    lower, upper = law.tails(y)
+    lower, upper = distribution.tails(y)
     return np.asarray((_CELL_WEIGHTS * half * np.where(y > Y, upper, lower) ** 2).sum(axis=(0, 1)))
 
 

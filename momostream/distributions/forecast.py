@@ -1,4 +1,4 @@
-"""`Forecast`: the joint law of all steps and series ahead, by their names and times."""
+"""`Forecast`: the joint distribution of all steps and series ahead, by their names and times."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ _LATENT = np.linspace(0.0, 60.0, 6001)
 _LATENT_SCORES = -ndtri(t_cdf(-_LATENT, COPULA_DOF))
 
 
-class JointLaw(Protocol):
+class JointPlanes(Protocol):
     """What a forecast is made from; `momostream.horizon.model.Joint` is one."""
 
     @property
-    def law(self) -> Array:
+    def planes(self) -> Array:
         """Location, spread, scale, degrees of freedom and weight, shape ``(5, n_members, n_steps, n_series)``."""
 
     @property
@@ -59,7 +59,7 @@ class Quantiles(Protocol):
 
 
 class Forecast:
-    """The joint law of the next steps of several series.
+    """The joint distribution of the next steps of several series.
 
     Observed values come as a frame (its columns are the series), a list of dicts, one per step, or an array of shape
     ``(n_steps, n_series)``; what is left out, None or NaN is not observed. Frames have one row per step, in order.
@@ -67,7 +67,7 @@ class Forecast:
     Parameters
     ----------
     joint
-        The law as arrays.
+        The distribution as arrays.
     series
         Names.
     n_steps
@@ -79,15 +79,16 @@ class Forecast:
     targets
         Bounds and scales of the series; None where there are none.
     conformal
-        Takes part in quantiles, intervals and medians, and in nothing else; None leaves all to the law.
+        Takes part in quantiles, intervals and medians, and in nothing else; None leaves all to the distribution.
 
     Examples
     --------
     >>> from types import SimpleNamespace
-    >>> law = np.ones((5, 1, 2, 1))
-    >>> law[0, 0], law[3] = [[5.0], [6.0]], np.inf
+    >>> planes = np.ones((5, 1, 2, 1))
+    >>> planes[0, 0], planes[3] = [[5.0], [6.0]], np.inf
     >>> steps, series = np.array([[1.0, 0.5], [0.5, 1.0]]), np.ones((1, 1))
-    >>> forecast = Forecast(SimpleNamespace(law=law, between_steps=steps, between_series=series), ["power"])
+    >>> joint = SimpleNamespace(planes=planes, between_steps=steps, between_series=series)
+    >>> forecast = Forecast(joint, ["power"])
     >>> forecast
     Forecast: 2 steps of 1 series, mean ± std
       step  power
@@ -114,7 +115,7 @@ class Forecast:
 
     def __init__(
         self,
-        joint: JointLaw,
+        joint: JointPlanes,
         series: Sequence[Hashable],
         n_steps: int | None = None,
         times: NDArray[Any] | None = None,
@@ -123,15 +124,15 @@ class Forecast:
         conformal: Quantiles | None = None,
     ) -> None:
         self.series: tuple[Hashable, ...] = tuple(series)
-        self._joint, self._law = joint, joint.law[:, :, :n_steps]
-        if len(self.series) != self._law.shape[3]:
-            raise ValueError(f"got {len(self.series)} names for {self._law.shape[3]} series")
+        self._joint, self._planes = joint, joint.planes[:, :, :n_steps]
+        if len(self.series) != self._planes.shape[3]:
+            raise ValueError(f"got {len(self.series)} names for {self._planes.shape[3]} series")
         if times is not None and len(times) != len(self):
             raise ValueError(f"got {len(times)} times for {len(self)} steps")
         self._times, self.zone = times, zone
         self.targets, self._conformal = targets, conformal
 
-    # ------------------------------------------------------------------ the law as arrays
+    # ------------------------------------------------------------------ the distribution as arrays
 
     @property
     def _between_steps(self) -> Array:
@@ -140,33 +141,33 @@ class Forecast:
     @cached_property
     def _marginals(self) -> Marginals | BoundedMarginals:
         """Steps are rows, series outputs."""
-        weight, location, scale, dof = (np.moveaxis(self._law[part], 0, 1) for part in (4, 0, 2, 3))
+        weight, location, scale, dof = (np.moveaxis(self._planes[part], 0, 1) for part in (4, 0, 2, 3))
         marginals = Marginals(weight, location, scale, dof)
         return marginals if self.targets is None else self.targets.wrap(marginals)
 
     @property
     def each_step(self) -> CopulaDistribution:
-        """The laws of the steps, each on its own: its rows are the steps, its outputs the series."""
+        """The distributions of the steps, each on its own: its rows are the steps, its outputs the series."""
         return _copula(self._marginals, self._joint.between_series)
 
     @cached_property
     def distribution(self) -> CopulaDistribution:
-        """The law of all values together: one row, outputs in the order of steps, then series."""
-        law = self._law.reshape(*self._law.shape[:2], -1)[:, np.newaxis]
-        marginals = Marginals(law[4], law[0], law[2], law[3])
+        """The distribution of all values together: one row, outputs in the order of steps, then series."""
+        planes = self._planes.reshape(*self._planes.shape[:2], -1)[:, np.newaxis]
+        marginals = Marginals(planes[4], planes[0], planes[2], planes[3])
         targets = TargetMap([] if self.targets is None else len(self) * self.targets.targets)
         correlation = np.kron(self._between_steps, self._joint.between_series).astype(np.float64, copy=False)
         return _copula(targets.wrap(marginals), correlation)
 
     @property
     def arrays(self) -> ForecastArrays:
-        """The laws of single values on arrays, without names."""
+        """The distributions of single values on arrays, without names."""
         return ForecastArrays(self._marginals, self._quantiles)
 
     @property
-    def law(self) -> Array:
+    def planes(self) -> Array:
         """Members of the mixtures: location, spread, scale, degrees of freedom and weight by member, step, series."""
-        return self._law
+        return self._planes
 
     @property
     def times(self) -> NDArray[Any] | None:
@@ -332,7 +333,7 @@ class Forecast:
 
     def __len__(self) -> int:
         """Return the number of steps."""
-        return int(self._law.shape[2])
+        return int(self._planes.shape[2])
 
     @property
     def _title(self) -> str:
@@ -366,20 +367,20 @@ class Forecast:
 
 
 class ForecastArrays:
-    """Laws of single values, all of shape ``(n_steps, n_series)``; NaN is not observed."""
+    """Distributions of single values, all of shape ``(n_steps, n_series)``; NaN is not observed."""
 
-    def __init__(self, law: Marginals | BoundedMarginals, quantiles: Callable[[Sequence[float]], Array]) -> None:
-        self._law, self._quantiles = law, quantiles
+    def __init__(self, planes: Marginals | BoundedMarginals, quantiles: Callable[[Sequence[float]], Array]) -> None:
+        self._planes, self._quantiles = planes, quantiles
 
     @property
     def mean(self) -> Array:
         """Means."""
-        return self._law.mean
+        return self._planes.mean
 
     def log_pdf(self, y: ArrayLike) -> Array:
         """Log density of each value."""
         Y = np.asarray(y, dtype=np.float64)
-        return np.where(np.isnan(Y), np.nan, self._law.log_pdf(Y))
+        return np.where(np.isnan(Y), np.nan, self._planes.log_pdf(Y))
 
     def quantiles(self, levels: Sequence[float]) -> Array:
         """Quantiles of these levels, along the first axis."""
@@ -387,13 +388,13 @@ class ForecastArrays:
 
     def cdf(self, y: ArrayLike) -> Array:
         """Probability of at most each value."""
-        return self._law.cdf(y)
+        return self._planes.cdf(y)
 
     def crps(self, y: ArrayLike) -> Array:
         """Continuous ranked probability score of each value."""
         Y = np.asarray(y, dtype=np.float64)
         infinite = np.isinf(Y)
-        return np.where(infinite, np.inf, self._law.crps(np.where(infinite, np.nan, Y)))
+        return np.where(infinite, np.inf, self._planes.crps(np.where(infinite, np.nan, Y)))
 
 
 def _copula(marginals: Marginals | BoundedMarginals, correlation: Array) -> CopulaDistribution:
@@ -403,7 +404,7 @@ def _copula(marginals: Marginals | BoundedMarginals, correlation: Array) -> Copu
 def _values_at(marginals: Marginals | BoundedMarginals, scores: Array) -> Array:
     """Quantiles at normal scores ``(n, n_rows, n_targets)``, off by less than a hundredth of a standard deviation.
 
-    From cubics between the knots of each law: solving for 168,000 quantiles of mixtures takes half a second.
+    From cubics between the knots of each distribution: solving for 168,000 quantiles of mixtures takes half a second.
     """
     y, lower, upper = marginals.knots()
     # Rounding must not break the order.

@@ -1,8 +1,8 @@
-"""What a prediction is: one joint law of all outputs per row, and every quantity from that law.
+"""What a prediction is: one joint distribution of all outputs per row, and every quantity from that distribution.
 
-`Distribution` is what users see. `MixtureDistribution` wraps a true finite mixture, the law of a circuit
-with posterior or uniform weights (`momostream.distributions.mixtures`). `CopulaDistribution` is the law of stacked
-experts: per output a mixture of Student-t's, joined by one t-copula.
+`Distribution` is what users see. `MixtureDistribution` wraps a true finite mixture, the distribution of a circuit
+with posterior or uniform weights (`momostream.distributions.mixtures`). `CopulaDistribution` is the distribution of
+stacked experts: per output a mixture of Student-t's, joined by one t-copula.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import numpy.typing as npt
 from scipy.special import fdtr, gammainc, gammainccinv, gammaincinv, ndtr, ndtri
 
 from momostream.distributions.marginals import Marginals, integrate_crps, normal_scores
-from momostream.distributions.mixtures import Law, StudentT
+from momostream.distributions.mixtures import Multivariate, StudentT
 from momostream.distributions.student import BoolArray, FloatArray, IntArray, regularise, t_cdf, t_log_pdf, t_quantile
 
 __all__ = ["CopulaDistribution", "Distribution", "MixtureDistribution"]
@@ -32,7 +32,7 @@ _CELL_SCORES = np.linspace(-7.0, 7.0, 21)
 
 
 class Distribution(ABC):
-    """Predictive law of `n_rows` rows over `n_targets` outputs.
+    """Predictive distribution of `n_rows` rows over `n_targets` outputs.
 
     Rows are independent of each other; outputs are not. NaN in values means that an output was not observed.
 
@@ -41,7 +41,7 @@ class Distribution(ABC):
     targets : tuple or None
         Names of the outputs.
     n_rows, n_targets : int
-        Size of the law.
+        Size of the distribution.
     """
 
     targets: Names | None
@@ -88,7 +88,7 @@ class Distribution(ABC):
     def crps(self, Y: npt.ArrayLike) -> FloatArray:
         """Continuous ranked probability score of each output: shape (n_rows, n_targets), NaN where `Y` is.
 
-        In the units of the output; the smaller the better. Infinite where the law has no mean.
+        In the units of the output; the smaller the better. Infinite where the distribution has no mean.
         """
         Y = self._values(Y)
         infinite = np.isinf(Y)
@@ -136,7 +136,8 @@ class Distribution(ABC):
     def surprise(self, Y: npt.ArrayLike) -> FloatArray:
         """Probability that a row is less strange than the one of `Y`, jointly over its outputs: shape (n_rows,).
 
-        Uniform on [0, 1] if the law is right; near 1 is strange. NaN outputs are left out, a row of nothing else is 0.
+        Uniform on [0, 1] if the distribution is right; near 1 is strange. NaN outputs are left out, a row of nothing
+        else is 0.
         """
         Y = self._values(Y)
         answer = np.zeros(self.n_rows)
@@ -146,7 +147,7 @@ class Distribution(ABC):
         return answer
 
     def _surprise(self, Y: FloatArray, seen: IntArray) -> float:
-        """Of one row: outputs count as independent, which is all that is known of a law in general."""
+        """Of one row: outputs count as independent, which is all that is known of a distribution in general."""
         u = np.clip(self._cdf(Y)[0, seen], 1e-300, 1.0 - 1e-16)
         return float(gammainc(0.5 * seen.size, 0.5 * (ndtri(u) ** 2).sum()))
 
@@ -157,7 +158,7 @@ class Distribution(ABC):
         return self._sample(size, np.random.default_rng(seed))
 
     def condition(self, known: Mapping[Hashable, npt.ArrayLike] | npt.ArrayLike) -> Distribution:
-        """Return the law of the other outputs, given some of them.
+        """Return the distribution of the other outputs, given some of them.
 
         Parameters
         ----------
@@ -195,7 +196,7 @@ class Distribution(ABC):
         return self.n_rows
 
     def __getitem__(self, rows: int | slice | Sequence[int] | IntArray | BoolArray) -> Self:
-        """Law of some rows; one row stays a batch of one."""
+        """Distribution of some rows; one row stays a batch of one."""
         picked = np.atleast_1d(np.arange(self.n_rows)[rows])
         if picked.ndim != 1:
             raise IndexError("only rows can be selected, by one index")
@@ -292,11 +293,11 @@ class Distribution(ABC):
 
 
 class MixtureDistribution(Distribution):
-    """Predictive law that is a finite mixture, given as a law of `momostream.distributions.mixtures`.
+    """Predictive distribution that is a finite mixture, given as a distribution of `momostream.distributions.mixtures`.
 
     Parameters
     ----------
-    law : Law
+    distribution : Distribution
         Over rows and outputs.
     targets : sequence, optional
         Names of the outputs.
@@ -319,19 +320,19 @@ class MixtureDistribution(Distribution):
     array([0.85, 1.96, 3.01])
     """
 
-    def __init__(self, law: Law, targets: Sequence[Hashable] | None = None) -> None:
-        super().__init__(law.n_rows, law.n_targets, targets)
-        self.law = law
+    def __init__(self, distribution: Multivariate, targets: Sequence[Hashable] | None = None) -> None:
+        super().__init__(distribution.n_rows, distribution.n_targets, targets)
+        self.distribution = distribution
 
     @cached_property
     def marginals(self) -> Marginals:
         """Each output on its own: a mixture of Student-t's."""
-        return self.law.marginals()
+        return self.distribution.marginals()
 
     @property
     def mean(self) -> FloatArray:
         """Mean, shape (n_rows, n_targets)."""
-        return self.law.mean
+        return self.distribution.mean
 
     @property
     def std(self) -> FloatArray:
@@ -341,10 +342,10 @@ class MixtureDistribution(Distribution):
     @property
     def cov(self) -> FloatArray:
         """Covariance between outputs, noise included, shape (n_rows, n_targets, n_targets)."""
-        return self.law.covariance
+        return self.distribution.covariance
 
     def _log_pdf(self, Y: FloatArray) -> FloatArray:
-        return self.law.log_pdf(Y)
+        return self.distribution.log_pdf(Y)
 
     def _log_pdf_each(self, Y: FloatArray) -> FloatArray:
         return self.marginals.log_pdf(Y)
@@ -359,13 +360,13 @@ class MixtureDistribution(Distribution):
         return self.marginals.tail_quantile(p, upper)
 
     def _sample(self, size: int, rng: np.random.Generator) -> FloatArray:
-        return self.law.sample(size, rng)
+        return self.distribution.sample(size, rng)
 
     def _condition(self, Y: FloatArray, known: BoolArray, targets: Names | None) -> MixtureDistribution:
-        return MixtureDistribution(self.law.condition(Y, known), targets)
+        return MixtureDistribution(self.distribution.condition(Y, known), targets)
 
     def _take(self, rows: IntArray) -> Self:
-        return type(self)(self.law.take(rows), self.targets)
+        return type(self)(self.distribution.take(rows), self.targets)
 
 
 class CopulaDistribution(Distribution):
@@ -378,7 +379,7 @@ class CopulaDistribution(Distribution):
     Parameters
     ----------
     marginals : Marginals
-        Law of each output.
+        Distribution of each output.
     correlation : array of shape (n_targets, n_targets) or (n_rows, n_targets, n_targets)
         Correlation of the copula. One that is only semi-definite (collinear outputs) gets a relative jitter
         of 1e-10, once.
@@ -393,7 +394,7 @@ class CopulaDistribution(Distribution):
     that probability, so that its density decreases as its own mixture says and the copula adds nothing
     further.
 
-    Mean and standard deviation come straight from the marginals; of a conditioned law by quadrature, with
+    Mean and standard deviation come straight from the marginals; of a conditioned distribution by quadrature, with
     tails cut at a probability of 1e-17. Covariances come from quadrature as well: given the scale that all z
     share they are those of a Gaussian copula, whose Hermite expansion sum_k rho^k a_k b_k keeps the result
     positive semi-definite.
@@ -437,7 +438,7 @@ class CopulaDistribution(Distribution):
         self._set(marginals, StudentT(np.zeros((n, p)), R, dof), np.broadcast_to(dof, (n,)), False, targets)
 
     def _set(
-        # Fills an object that did not come from __init__ as well: slices and conditioned laws.
+        # Fills an object that did not come from __init__ as well: slices and conditioned distributions.
         self,
         marginals: Marginals,
         latent: StudentT,
@@ -446,7 +447,7 @@ class CopulaDistribution(Distribution):
         targets: Sequence[Hashable] | None,
     ) -> Self:
         super().__init__(marginals.n_rows, marginals.n_targets, targets)
-        # The law of each output before any conditioning.
+        # The distribution of each output before any conditioning.
         self._base = marginals
         self._latent = latent
         self._dof = dof
@@ -557,7 +558,7 @@ class CopulaDistribution(Distribution):
 
 # Normal scores reach tail probabilities of 1e-17.
 _REACH = 8.5
-# Cells for the moments of a conditioned law, and Gauss-Legendre points inside each of them.
+# Cells for the moments of a conditioned distribution, and Gauss-Legendre points inside each of them.
 _EDGES = np.linspace(-_REACH, _REACH, 129)
 _INNER, _INNER_WEIGHTS = np.polynomial.legendre.leggauss(3)
 # Scores of the scale that all latent values of a t-copula share.
@@ -610,7 +611,7 @@ def _moments_by_quadrature(d: CopulaDistribution) -> tuple[FloatArray, FloatArra
 
 
 def _tail_index(d: CopulaDistribution) -> FloatArray:
-    """Moments of a conditioned law exist up to this order: that of the marginals, raised by what is known."""
+    """Moments of a conditioned distribution exist up to this order: that of the marginals, raised by what is known."""
     marginal = np.where(d._base.weights > 0.0, d._base.dofs, np.inf).min(axis=1)
     finite = np.isfinite(d._dof)
     raised = np.where(finite, d._latent.dof, 1.0) / np.where(finite, d._dof, 1.0)

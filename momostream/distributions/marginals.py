@@ -33,7 +33,7 @@ _OUTER_KNOTS = np.linspace(9.0, 37.0, 12)
 _KNOTS = np.concatenate([-_OUTER_KNOTS[::-1], np.linspace(-8.5, 8.5, 129), _OUTER_KNOTS])
 # Tail probabilities in which components of small weight count.
 _FAR_TAIL = 1e-3
-# So many quantiles per row and output pay for a table of the law.
+# So many quantiles per row and output pay for a table of the distribution.
 _TABLE_PAYS = 64
 
 # Gauss-Legendre points in a cell, their weights, and the matrix that integrates from the start of the cell to each.
@@ -166,7 +166,7 @@ class Marginals:
         return np.where(heavy & ~np.isnan(Y), np.inf, crps)
 
     def quantile(self, q: npt.ArrayLike) -> FloatArray:
-        """Quantiles to about 1e-10, relative to the scale of the law there.
+        """Quantiles to about 1e-10, relative to the scale of the distribution there.
 
         Parameters
         ----------
@@ -221,14 +221,14 @@ class Marginals:
         return x.reshape(shape)
 
     def cell_edges(self) -> FloatArray:
-        """Return values between which the law is smooth, in no order: shape (n_edges, n_rows, n_targets)."""
+        """Return values between which the distribution is smooth, in no order: shape (n_edges, n_rows, n_targets)."""
         return _cell_edges(self.means, self.scales, self.dofs)
 
     def knots(self) -> tuple[FloatArray, FloatArray, FloatArray]:
-        """Return values that cover the law, ascending, with their lower and upper tail probabilities.
+        """Return values that cover the distribution, ascending, with their lower and upper tail probabilities.
 
         Shapes (n_knots, n_rows, n_targets). They are quantiles of the components, so that straight lines
-        between them follow the law even where it jumps from one narrow component to the next.
+        between them follow the distribution even where it jumps from one narrow component to the next.
         """
         used = self.weights > 0.0
         n_used = used.sum(axis=1)
@@ -278,11 +278,11 @@ class Marginals:
         return np.asarray(m + s * rng.standard_normal(shape) * t_stretch(v, rng))
 
     def take(self, rows: IntArray) -> Marginals:
-        """Return the law of these rows, in this order."""
+        """Return the distribution of these rows, in this order."""
         return Marginals(*(a[rows] for a in self._arrays))
 
     def select(self, targets: IntArray) -> Marginals:
-        """Return the law of these outputs, in this order."""
+        """Return the distribution of these outputs, in this order."""
         return Marginals(*(a[:, :, targets] for a in self._arrays))
 
     @property
@@ -300,7 +300,7 @@ def integrate_crps(edges: FloatArray, Y: FloatArray, cdf: Callable[[FloatArray, 
     Parameters
     ----------
     edges : array of shape (n_edges, n_rows, n_targets)
-        Edges of the cells in any order; they should cover the law and sit where it jumps.
+        Edges of the cells in any order; they should cover the distribution and sit where it jumps.
     Y : array of shape (n_rows, n_targets)
         Observed values. They become edges, too.
     cdf : callable

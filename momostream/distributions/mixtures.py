@@ -1,6 +1,6 @@
-"""Laws of the nodes of a circuit, evaluated at a batch of rows.
+"""Distributions of the nodes of a circuit, evaluated at a batch of rows.
 
-A law spans ``n_rows`` rows and its own ``n_targets`` outputs; rows are independent of each other, outputs are
+A distribution spans ``n_rows`` rows and its own ``n_targets`` outputs; rows are independent of each other, outputs are
 not. Four kinds nest freely:
 
 * `StudentT`, a multivariate Student-t (Gaussian for infinite degrees of freedom): the leaf;
@@ -38,11 +38,11 @@ from momostream.distributions.student import (
     t_variance,
 )
 
-__all__ = ["Law", "Mixture", "Product", "Routed", "StudentT"]
+__all__ = ["Multivariate", "Mixture", "Product", "Routed", "StudentT"]
 
 
-class Law(ABC):
-    """Predictive law of `n_rows` independent rows over `n_targets` outputs."""
+class Multivariate(ABC):
+    """Predictive distribution of `n_rows` independent rows over `n_targets` outputs."""
 
     n_rows: int
     n_targets: int
@@ -66,22 +66,22 @@ class Law(ABC):
 
     @abstractmethod
     def marginals(self) -> Marginals:
-        """Return the law of each output on its own, flattened to a mixture of Student-t's."""
+        """Return the distribution of each output on its own, flattened to a mixture of Student-t's."""
 
     @abstractmethod
     def sample(self, size: int, rng: np.random.Generator) -> FloatArray:
         """Draw `size` values of every row: shape (size, n_rows, n_targets)."""
 
     @abstractmethod
-    def take(self, rows: IntArray) -> Law:
-        """Return the law of these rows, in this order."""
+    def take(self, rows: IntArray) -> Multivariate:
+        """Return the distribution of these rows, in this order."""
 
     @abstractmethod
-    def _condition(self, Y: FloatArray, known: BoolArray) -> Law:
+    def _condition(self, Y: FloatArray, known: BoolArray) -> Multivariate:
         """Condition on the `known` columns of `Y`; at least one column is not known."""
 
-    def condition(self, Y: FloatArray, known: BoolArray | None = None) -> Law:
-        """Return the law of the other outputs, given some of them.
+    def condition(self, Y: FloatArray, known: BoolArray | None = None) -> Multivariate:
+        """Return the distribution of the other outputs, given some of them.
 
         Parameters
         ----------
@@ -92,7 +92,7 @@ class Law(ABC):
 
         Returns
         -------
-        Law
+        Distribution
             Over the outputs that are not known, in their order.
         """
         Y = np.asarray(Y, dtype=np.float64)
@@ -112,7 +112,7 @@ class Law(ABC):
         return f"{type(self).__name__}({self.n_rows} rows, {self.n_targets} outputs)"
 
 
-class StudentT(Law):
+class StudentT(Multivariate):
     """Multivariate Student-t, Gaussian for infinite degrees of freedom.
 
     The scale matrix of row i is ``factor[i] * scale`` (one matrix for all rows) or ``factor[i] * scale[i]``.
@@ -131,11 +131,11 @@ class StudentT(Law):
 
     Examples
     --------
-    >>> law = StudentT(np.zeros((1, 2)), np.array([[1.0, 0.5], [0.5, 1.0]]), 4.0)
-    >>> law.covariance
+    >>> distribution = StudentT(np.zeros((1, 2)), np.array([[1.0, 0.5], [0.5, 1.0]]), 4.0)
+    >>> distribution.covariance
     array([[[2., 1.],
             [1., 2.]]])
-    >>> law.condition(np.array([[2.0, np.nan]])).mean
+    >>> distribution.condition(np.array([[2.0, np.nan]])).mean
     array([[1.]])
     """
 
@@ -225,15 +225,15 @@ class StudentT(Law):
         return np.asarray(self._mean + stretch[..., np.newaxis] * z)
 
     def take(self, rows: IntArray) -> StudentT:
-        """Return the law of these rows, in this order."""
+        """Return the distribution of these rows, in this order."""
         scale = self.scale if self.scale.ndim == 2 else self.scale[rows]
         return StudentT(self._mean[rows], scale, self.dof[rows], self.factor[rows])
 
     def condition(self, Y: FloatArray, known: BoolArray | None = None) -> StudentT:
         """Return the Student-t of the other outputs, given some of them; see `Law.condition`."""
-        law = super().condition(Y, known)
-        assert isinstance(law, StudentT)
-        return law
+        distribution = super().condition(Y, known)
+        assert isinstance(distribution, StudentT)
+        return distribution
 
     def _condition(self, Y: FloatArray, known: BoolArray) -> StudentT:
         scale, _ = self._regular
@@ -251,15 +251,15 @@ class StudentT(Law):
         return StudentT(self._mean[:, u] + shift, schur, self.dof + k.size, self.factor * stretch)
 
 
-class Product(Law):
+class Product(Multivariate):
     """Independent children that own disjoint outputs.
 
     Parameters
     ----------
-    children : sequence of Law
+    children : sequence of Distribution
         All over the same rows.
     outputs : sequence of int arrays
-        ``outputs[k]`` are the positions of child k's outputs among those of this law, in the child's order.
+        ``outputs[k]`` are the positions of child k's outputs among those of this distribution, in the child's order.
 
     Examples
     --------
@@ -269,7 +269,7 @@ class Product(Law):
     array([[2., 1., 3.]])
     """
 
-    def __init__(self, children: Sequence[Law], outputs: Sequence[npt.ArrayLike]) -> None:
+    def __init__(self, children: Sequence[Multivariate], outputs: Sequence[npt.ArrayLike]) -> None:
         self.children = tuple(children)
         self.outputs: tuple[IntArray, ...] = tuple(np.asarray(o, dtype=np.intp) for o in outputs)
         self.n_rows = _common_rows(self.children)
@@ -320,13 +320,13 @@ class Product(Law):
         return draws
 
     def take(self, rows: IntArray) -> Product:
-        """Return the law of these rows, in this order."""
+        """Return the distribution of these rows, in this order."""
         return Product([child.take(rows) for child in self.children], self.outputs)
 
-    def _condition(self, Y: FloatArray, known: BoolArray) -> Law:
+    def _condition(self, Y: FloatArray, known: BoolArray) -> Multivariate:
         # Where an old position ends up among those that are left.
         position = np.cumsum(~known) - 1
-        children: list[Law] = []
+        children: list[Multivariate] = []
         outputs: list[IntArray] = []
         for child, at in zip(self.children, self.outputs, strict=True):
             if not known[at].all():
@@ -335,25 +335,25 @@ class Product(Law):
         return Product(children, outputs)
 
 
-class Mixture(Law):
+class Mixture(Multivariate):
     """Children over the same rows and outputs, of which one at a time is true.
 
     Parameters
     ----------
     log_weights : array of shape (n_children,) or (n_rows, n_children)
         Up to a constant (per row); minus infinity is weight zero.
-    children : sequence of Law
+    children : sequence of Distribution
         All over the same rows and outputs.
 
     Examples
     --------
     >>> left, right = (StudentT(np.array([[m]]), np.eye(1), np.inf) for m in (-1.0, 1.0))
-    >>> law = Mixture(np.log([0.5, 0.5]), [left, right])
-    >>> law.mean, law.covariance
+    >>> distribution = Mixture(np.log([0.5, 0.5]), [left, right])
+    >>> distribution.mean, distribution.covariance
     (array([[0.]]), array([[[2.]]]))
     """
 
-    def __init__(self, log_weights: npt.ArrayLike, children: Sequence[Law]) -> None:
+    def __init__(self, log_weights: npt.ArrayLike, children: Sequence[Multivariate]) -> None:
         self.children = tuple(children)
         self.n_rows = _common_rows(self.children)
         self.n_targets = _common_targets(self.children)
@@ -429,22 +429,22 @@ class Mixture(Law):
         return draws
 
     def take(self, rows: IntArray) -> Mixture:
-        """Return the law of these rows, in this order."""
+        """Return the distribution of these rows, in this order."""
         return Mixture(self.log_weights[rows], [child.take(rows) for child in self.children])
 
-    def _condition(self, Y: FloatArray, known: BoolArray) -> Law:
+    def _condition(self, Y: FloatArray, known: BoolArray) -> Multivariate:
         log_weights = self._log_joint(np.where(known, Y, np.nan))
         return Mixture(log_weights, [child.condition(Y, known) for child in self.children])
 
 
-class Routed(Law):
+class Routed(Multivariate):
     """Children that own disjoint rows.
 
     Parameters
     ----------
     index : int array of shape (n_rows,)
         Which child owns each row.
-    children : sequence of Law
+    children : sequence of Distribution
         Child k spans exactly the rows with ``index == k``, in their order; it may have none.
 
     Examples
@@ -455,7 +455,7 @@ class Routed(Law):
     array([1., 2., 3.])
     """
 
-    def __init__(self, index: npt.ArrayLike, children: Sequence[Law]) -> None:
+    def __init__(self, index: npt.ArrayLike, children: Sequence[Multivariate]) -> None:
         self.index: IntArray = np.asarray(index, dtype=np.intp)
         self.children = tuple(children)
         self.n_rows = self.index.size
@@ -506,14 +506,14 @@ class Routed(Law):
         return draws
 
     def take(self, rows: IntArray) -> Routed:
-        """Return the law of these rows, in this order."""
+        """Return the distribution of these rows, in this order."""
         within = np.empty(self.n_rows, dtype=np.intp)
         for mine in self._rows:
             within[mine] = np.arange(mine.size)
         index, within = self.index[rows], within[rows]
         return Routed(index, [child.take(within[index == k]) for k, child in enumerate(self.children)])
 
-    def _condition(self, Y: FloatArray, known: BoolArray) -> Law:
+    def _condition(self, Y: FloatArray, known: BoolArray) -> Multivariate:
         own = zip(self.children, self._rows, strict=True)
         return Routed(self.index, [child.condition(Y[rows], known) for child, rows in own])
 
@@ -530,14 +530,14 @@ def _padding(n_rows: int, n_components: int, n_targets: int) -> FourArrays:
     return np.zeros(shape), np.zeros(shape), np.ones(shape), np.full(shape, np.inf)
 
 
-def _common_rows(children: Sequence[Law]) -> int:
+def _common_rows(children: Sequence[Multivariate]) -> int:
     sizes = {child.n_rows for child in children}
     if len(sizes) != 1:
         raise ValueError("children must span the same rows, and there must be one at least")
     return sizes.pop()
 
 
-def _common_targets(children: Sequence[Law]) -> int:
+def _common_targets(children: Sequence[Multivariate]) -> int:
     sizes = {child.n_targets for child in children}
     if len(sizes) != 1:
         raise ValueError("children must span the same outputs, and there must be one at least")

@@ -1,4 +1,4 @@
-"""`Prediction`: the law of one row of a feed, by the names of its outputs."""
+"""`Prediction`: the distribution of one row of a feed, by the names of its outputs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 
 from momostream._numbers import as_number
 from momostream.distributions.joint import Distribution
-from momostream.distributions.stacked import StackedLaw
+from momostream.distributions.stacked import StackedDistribution
 from momostream.distributions.student import FloatArray
 
 __all__ = ["Prediction", "intervals"]
@@ -21,7 +21,7 @@ _SHOWN = 12
 
 
 class Prediction:
-    """Joint predictive law of the outputs of one row.
+    """Joint predictive distribution of the outputs of one row.
 
     What is observed comes as a mapping from outputs to numbers: an output that is left out, None or NaN is not
     observed.
@@ -32,7 +32,7 @@ class Prediction:
         Names of the outputs.
     mean : array of shape (n_targets,)
         Their means.
-    law : Distribution of one row, or callable that returns it
+    distribution : Distribution of one row, or callable that returns it
         A callable is called when more than the mean is asked for, and once. That may be long after the prediction
         was made: it must not read what learning changes.
 
@@ -41,8 +41,8 @@ class Prediction:
     >>> from momostream.distributions.joint import MixtureDistribution
     >>> from momostream.distributions.mixtures import StudentT
     >>> mean = np.array([8.0, 500.0])
-    >>> law = StudentT(mean[np.newaxis], np.array([[1.0, 90.0], [90.0, 1e4]]), np.inf)
-    >>> p = Prediction(("wind", "power"), mean, MixtureDistribution(law))
+    >>> distribution = StudentT(mean[np.newaxis], np.array([[1.0, 90.0], [90.0, 1e4]]), np.inf)
+    >>> p = Prediction(("wind", "power"), mean, MixtureDistribution(distribution))
     >>> p
     Prediction: 2 outputs, mean ± std
        wind  8 ± 1
@@ -61,27 +61,29 @@ class Prediction:
     """
 
     def __init__(
-        self, targets: Sequence[Hashable], mean: FloatArray, law: Distribution | Callable[[], Distribution]
+        self, targets: Sequence[Hashable], mean: FloatArray, distribution: Distribution | Callable[[], Distribution]
     ) -> None:
         self.targets: tuple[Hashable, ...] = tuple(targets)
         if len(mean) != len(self.targets):
             raise ValueError(f"got {len(mean)} means for {len(self.targets)} outputs")
         self._mean = mean
-        self._law = law
+        self._distribution = distribution
 
     @property
     def distribution(self) -> Distribution:
-        """The law as arrays: a distribution of one row."""
-        law = self._law
-        if isinstance(law, Distribution):
-            return law
-        law = law()
-        if (law.n_rows, law.n_targets) != (1, len(self.targets)):
+        """The distribution as arrays: a distribution of one row."""
+        distribution = self._distribution
+        if isinstance(distribution, Distribution):
+            return distribution
+        distribution = distribution()
+        if (distribution.n_rows, distribution.n_targets) != (1, len(self.targets)):
             raise ValueError(
-                f"expected a law of one row and {len(self.targets)} outputs, got {law.n_rows} and {law.n_targets}"
+                f"expected a distribution of one row and {len(self.targets)} targets, "
+                f"got {distribution.n_rows} rows and "
+                f"{distribution.n_targets} targets"
             )
-        self._law = law
-        return law
+        self._distribution = distribution
+        return distribution
 
     @cached_property
     def mean(self) -> dict[Hashable, float]:
@@ -135,13 +137,13 @@ class Prediction:
         return self.distribution.sample(n, seed)[:, 0]
 
     def condition(self, known: Mapping[Any, Any]) -> Prediction:
-        """Return the law of the other outputs, given the observed ones."""
+        """Return the distribution of the other outputs, given the observed ones."""
         row = self._row(known)
         rest = tuple(name for name, is_open in zip(self.targets, np.isnan(row[0]), strict=True) if is_open)
         if rest == self.targets:
             return self
-        law = self.distribution.condition(row)
-        return Prediction(rest, law.mean[0], law)
+        distribution = self.distribution.condition(row)
+        return Prediction(rest, distribution.mean[0], distribution)
 
     def to_gaussian(self) -> Any:
         """Return river's `proba.MultivariateGaussian` with this mean and covariance.
@@ -178,7 +180,7 @@ class Prediction:
         return dict(zip(self.targets, values.tolist(), strict=True))
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # What computes the law may hold a whole model, or not pickle at all.
+        # What computes the distribution may hold a whole model, or not pickle at all.
         return type(self), (self.targets, self._mean, self.distribution)
 
     @property
@@ -219,22 +221,22 @@ def intervals(predictions: Sequence[Prediction], level: float = 0.9) -> list[tup
     >>> model = MOMoGPRegressor(seed=0)
     >>> for t in range(20):
     ...     model.learn_one({"x": t % 5}, {"y": 2.0 * (t % 5)})
-    >>> laws = [model.predict_one({"x": x}, with_dist=True) for x in range(5)]
-    >>> [(low, high) for ((low,), (high,)) in intervals(laws)] == [law.interval(0.9)["y"] for law in laws]
+    >>> predictions = [model.predict_one({"x": x}, with_dist=True) for x in range(5)]
+    >>> [(low, high) for ((low,), (high,)) in intervals(predictions)] == [p.interval(0.9)["y"] for p in predictions]
     True
     """
     found: list[Any] = [None] * len(predictions)
     together: dict[tuple[int, ...], list[int]] = {}
     for n, prediction in enumerate(predictions):
-        law = prediction._law
-        if isinstance(law, StackedLaw) and law.wrap is None:
-            together.setdefault(law.law.shape, []).append(n)
+        distribution = prediction._distribution
+        if isinstance(distribution, StackedDistribution) and distribution.wrap is None:
+            together.setdefault(distribution.planes.shape, []).append(n)
         else:
             lower, upper = prediction.distribution.interval(level)
             found[n] = lower[0], upper[0]
     for members in together.values():
-        laws: list[Any] = [predictions[n]._law for n in members]
-        ends = StackedLaw.quantiles(laws, (0.5 - 0.5 * level, 0.5 + 0.5 * level))
+        distributions: list[Any] = [predictions[n]._distribution for n in members]
+        ends = StackedDistribution.quantiles(distributions, (0.5 - 0.5 * level, 0.5 + 0.5 * level))
         for n, lower, upper in zip(members, *ends, strict=True):
             found[n] = lower, upper
     return found

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from momostream.distributions.joint import CopulaDistribution, Distribution
 from momostream.distributions.marginals import Marginals
 
-__all__ = ["StackedLaw", "Wrap", "joint_law"]
+__all__ = ["StackedDistribution", "Wrap", "joint_distribution"]
 
 Array = NDArray[np.float64]
 
@@ -21,37 +21,37 @@ Wrap = Callable[[Marginals], Any]
 
 
 @dataclass(frozen=True, slots=True)
-class StackedLaw:
-    """The law of a row as the stack wrote it down, ``(5, n_experts, n_targets)``, until more than that is asked for."""
+class StackedDistribution:
+    """The planes ``(5, n_experts, n_targets)`` that the stack wrote down for a row; calling it joins the targets."""
 
-    law: Array
+    planes: Array
     correlation: Array
     dof: float
     wrap: Wrap | None
 
     def __call__(self) -> Distribution:
-        """The joint law."""
-        return joint_law(self.law[None], self.correlation, self.dof, self.wrap, None)
+        """The joint distribution."""
+        return joint_distribution(self.planes[None], self.correlation, self.dof, self.wrap, None)
 
     @staticmethod
-    def quantiles(laws: Sequence[StackedLaw], q: Sequence[float]) -> Array:
-        """Quantiles of many laws of one shape and without units of their own: ``(n_quantiles, n_laws, n_targets)``.
+    def quantiles(distributions: Sequence[StackedDistribution], q: Sequence[float]) -> Array:
+        """Quantiles ``(n_quantiles, n_distributions, n_targets)`` of distributions of one shape, in the model's units.
 
         Found together, which takes a tenth of the time that one after the other takes.
         """
-        marginals = _marginals(np.stack([law.law for law in laws]))
+        marginals = _marginals(np.stack([distribution.planes for distribution in distributions]))
         levels = np.asarray(q)[:, np.newaxis, np.newaxis]
         return marginals.quantile(np.broadcast_to(levels, (len(q), marginals.n_rows, marginals.n_targets)))
 
 
-def _marginals(laws: Array) -> Marginals:
-    location, _, scale, dofs, weight = laws.swapaxes(0, 1)
+def _marginals(plane_rows: Array) -> Marginals:
+    location, _, scale, dofs, weight = plane_rows.swapaxes(0, 1)
     return Marginals(weight, location, scale, dofs)
 
 
-def joint_law(
-    laws: Array, correlation: Array, dof: float, wrap: Wrap | None, names: tuple[Hashable, ...] | None
+def joint_distribution(
+    plane_rows: Array, correlation: Array, dof: float, wrap: Wrap | None, names: tuple[Hashable, ...] | None
 ) -> Distribution:
-    """The law of rows from what the stack wrote down, ``(n, 5, n_experts, n_targets)``."""
-    marginals = _marginals(laws)
+    """The distribution of rows from what the stack wrote down, ``(n, 5, n_experts, n_targets)``."""
+    marginals = _marginals(plane_rows)
     return CopulaDistribution(marginals if wrap is None else wrap(marginals), correlation, dof, names)

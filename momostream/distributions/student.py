@@ -92,7 +92,7 @@ def t_quantile(p: npt.ArrayLike, dof: npt.ArrayLike) -> FloatArray:
     x = np.asarray(stdtrit(dof, p))
     far = np.abs(x) > 1e12
     if far.any():
-        # stdtrit overflows there, to either side; the tail is a power law: F(-x) = k v^((v - 1) / 2) x^-v.
+        # stdtrit overflows there, to either side; the tail is a power distribution: F(-x) = k v^((v - 1) / 2) x^-v.
         v = np.where(far, dof, 1.0)
         log_k = -betaln(0.5 * v, 0.5) - 0.5 * np.log(v)
         log_x = (log_k + 0.5 * (v - 1.0) * np.log(v) - np.log(p)) / v

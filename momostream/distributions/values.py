@@ -24,46 +24,50 @@ class PredictedValues(NamedTuple):
     upper: Array
     # Of the steps; None where they have none.
     times: NDArray[Any] | None
-    law: Forecast | Prediction
+    prediction: Forecast | Prediction
 
     @classmethod
-    def of(cls, law: Forecast | Prediction, targets: Sequence[Hashable], level: float) -> PredictedValues:
-        """What a law says about these targets, with central intervals of this level."""
-        return cls.many([law], targets, level)[0]
+    def of(cls, prediction: Forecast | Prediction, targets: Sequence[Hashable], level: float) -> PredictedValues:
+        """What a prediction says about these targets, with central intervals of this level."""
+        return cls.many([prediction], targets, level)[0]
 
     @classmethod
     def many(
-        cls, laws: Sequence[Forecast | Prediction], targets: Sequence[Hashable], level: float
+        cls, predictions: Sequence[Forecast | Prediction], targets: Sequence[Hashable], level: float
     ) -> list[PredictedValues]:
-        """`of` for many laws; the ends of the intervals of predictions are found together."""
-        ends = iter(intervals([law for law in laws if isinstance(law, Prediction)], level))
+        """`of` for many predictions; the ends of the intervals of predictions are found together."""
+        ends = iter(intervals([prediction for prediction in predictions if isinstance(prediction, Prediction)], level))
         return [
-            cls._of_forecast(law, targets, level) if isinstance(law, Forecast) else cls._of(law, targets, *next(ends))
-            for law in laws
+            cls._of_forecast(prediction, targets, level)
+            if isinstance(prediction, Forecast)
+            else cls._of(prediction, targets, *next(ends))
+            for prediction in predictions
         ]
 
     @classmethod
-    def _of(cls, law: Prediction, targets: Sequence[Hashable], lower: Array, upper: Array) -> PredictedValues:
-        if tuple(law.targets) == tuple(targets):
+    def _of(cls, prediction: Prediction, targets: Sequence[Hashable], lower: Array, upper: Array) -> PredictedValues:
+        if tuple(prediction.targets) == tuple(targets):
             # The common case.
-            return cls(law._mean[np.newaxis], lower[np.newaxis], upper[np.newaxis], None, law)
-        mean, lower, upper = _ordered(np.stack([law._mean, lower, upper])[:, np.newaxis], law.targets, targets)
-        return cls(mean, lower, upper, None, law)
+            return cls(prediction._mean[np.newaxis], lower[np.newaxis], upper[np.newaxis], None, prediction)
+        mean, lower, upper = _ordered(
+            np.stack([prediction._mean, lower, upper])[:, np.newaxis], prediction.targets, targets
+        )
+        return cls(mean, lower, upper, None, prediction)
 
     @classmethod
-    def _of_forecast(cls, law: Forecast, targets: Sequence[Hashable], level: float) -> PredictedValues:
+    def _of_forecast(cls, prediction: Forecast, targets: Sequence[Hashable], level: float) -> PredictedValues:
         q = 0.5 - 0.5 * level
-        values = np.concatenate([law.arrays.mean[np.newaxis], law.arrays.quantiles([q, 1.0 - q])])
-        mean, lower, upper = _ordered(values, law.series, targets)
-        return cls(mean, lower, upper, law.times, law)
+        values = np.concatenate([prediction.arrays.mean[np.newaxis], prediction.arrays.quantiles([q, 1.0 - q])])
+        mean, lower, upper = _ordered(values, prediction.series, targets)
+        return cls(mean, lower, upper, prediction.times, prediction)
 
     def judge(self, Y: Array, targets: Sequence[Hashable]) -> tuple[Array, Array]:
         """Probability below, and log density, of each observed value."""
-        names = self.law.series if isinstance(self.law, Forecast) else self.law.targets
-        law = self.law.arrays if isinstance(self.law, Forecast) else self.law.distribution
+        names = self.prediction.series if isinstance(self.prediction, Forecast) else self.prediction.targets
+        prediction = self.prediction.arrays if isinstance(self.prediction, Forecast) else self.prediction.distribution
         Z = _ordered(Y[np.newaxis], targets, names)[0]
-        each = law.log_pdf if isinstance(self.law, Forecast) else law.log_pdf_each  # type: ignore[union-attr]
-        judged = np.where(np.isnan(Z), np.nan, np.stack([law.cdf(Z), each(Z)]))
+        each = prediction.log_pdf if isinstance(self.prediction, Forecast) else prediction.log_pdf_each  # type: ignore[union-attr]
+        judged = np.where(np.isnan(Z), np.nan, np.stack([prediction.cdf(Z), each(Z)]))
         pit, log_density = _ordered(judged, names, targets)
         return pit, log_density
 

@@ -274,12 +274,12 @@ class _Models(StatefulProcessor):
             }  # fmt: skip
             lines.append([cells[name] for name in self._columns])
 
-        laws = [step.law for step in steps if step.law is not None]
-        outlooks = iter(PredictedValues.many(laws, self._plan.targets, self._plan.level))
+        predictions = [step.prediction for step in steps if step.prediction is not None]
+        outlooks = iter(PredictedValues.many(predictions, self._plan.targets, self._plan.level))
         for step in steps:
             if step.reason is not None:
                 add(step.row, None, reason=step.reason)
-            elif step.law is not None:
+            elif step.prediction is not None:
                 outlook = next(outlooks)
                 values = np.stack([outlook.mean, outlook.lower, outlook.upper], axis=2)
                 ats = [never] * len(values) if outlook.times is None else self._plain(outlook.times)

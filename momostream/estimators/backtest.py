@@ -83,7 +83,7 @@ def backtest(
     0      59     1    60   wind    8.3     7.9
     1      59     1    60  power  504.1   465.3
 
-    `MOMoGPForecaster` knows a law of each value, which is scored too:
+    `MOMoGPForecaster` knows a distribution of each value, which is scored too:
 
     >>> from momostream import MOMoGPForecaster
     >>> model = MOMoGPForecaster(horizon=6, seasons=24, experts=("season", "own lags"), seed=0)
@@ -135,8 +135,9 @@ class Backtest:
     ----------
     forecasts : pandas.DataFrame
         One line for each forecast, step and series: ``origin``, the label of the last row learnt; ``step``, from 1;
-        ``time``, the label or time of the row that is forecast; ``series``, ``mean``; and for models that give laws
-        ``lower`` and ``upper`` with the level of the interval, and ``CRPS``; ``actual``, NaN where nothing came.
+        ``time``, the label or time of the row that is forecast; ``series``, ``mean``; and for models that give
+        distributions ``lower`` and ``upper`` with the level of the interval, and ``CRPS``; ``actual``, NaN where
+        nothing came.
     """
 
     def __init__(self, forecasts: pd.DataFrame, scale: dict[Hashable, float], levels: Sequence[float]) -> None:
@@ -196,14 +197,14 @@ class _Replay:
             raise ValueError("frame has no column that is a series: all are inputs")
         self.frame, self.values = frame, _numbers(frame, self.series)
         self.known = frame[list(known)].to_dict("records") if known else None
-        self.gives_laws = "with_dist" in inspect.signature(model.forecast).parameters
+        self.gives_distributions = "with_dist" in inspect.signature(model.forecast).parameters
         self._rows = self._read_rows(time if has_column or is_dated else None, list(inputs))
         self._n_learnt = 0
 
     def _read_rows(self, time: Hashable | None, inputs: list[Any]) -> Iterator[tuple[Any, Any]]:
         """Values and inputs of each row as models take them."""
         given = self.frame[inputs].to_dict("records")
-        is_single = len(self.series) == 1 and not self.gives_laws
+        is_single = len(self.series) == 1 and not self.gives_distributions
         for values, x, moment in zip(self.values.tolist(), given, self.times, strict=True):
             y = values[0] if is_single else dict(zip(self.series, values, strict=True))
             yield y, (x if time is None else {**x, time: moment}) or None
@@ -218,12 +219,12 @@ class _Replay:
             times, rows = self._ahead(forecast, n_rows, horizon)
         else:
             # Which rows the steps are depends on their times, which a forecast tells.
-            draft = self._ask(horizon) if self.gives_laws else None
+            draft = self._ask(horizon) if self.gives_distributions else None
             times, rows = self._ahead(draft, n_rows, horizon)
             forecast = self._ask(horizon, xs=[{} if row < 0 else self.known[row] for row in rows])
         actual = np.where(rows[:, None] < 0, np.nan, self.values[rows])
-        if self.gives_laws and len(forecast):
-            columns = _read_law(forecast, self.series, actual, levels)
+        if self.gives_distributions and len(forecast):
+            columns = _read_distribution(forecast, self.series, actual, levels)
         else:
             columns = {"mean": _read_points(forecast, self.series, horizon)}
         return pd.DataFrame(
@@ -238,7 +239,7 @@ class _Replay:
         )
 
     def _ask(self, horizon: int, **known: Any) -> Any:
-        return self.model.forecast(horizon, **known, **({"with_dist": True} if self.gives_laws else {}))
+        return self.model.forecast(horizon, **known, **({"with_dist": True} if self.gives_distributions else {}))
 
     def _ahead(self, forecast: Any, n_rows: int, horizon: int) -> tuple[pd.Index[Any], NDArray[np.intp]]:
         """Times of the steps and the numbers of their rows, -1 where there is none."""
@@ -256,7 +257,7 @@ class _Replay:
         return pd.Series(self.times).diff().median() / 2
 
 
-def _read_law(forecast: Any, series: list[Any], actual: Array, levels: Sequence[float]) -> dict[str, Array]:
+def _read_distribution(forecast: Any, series: list[Any], actual: Array, levels: Sequence[float]) -> dict[str, Array]:
     """Means, intervals and scores in the order of the frame; NaN for series that the model has not seen yet."""
     ours = [place for place, name in enumerate(series) if name in forecast.series]
     theirs = [forecast.series.index(series[place]) for place in ours]

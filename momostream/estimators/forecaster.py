@@ -23,7 +23,8 @@ from momostream.distributions.bounded import Target, TargetMap
 from momostream.distributions.forecast import Forecast
 from momostream.estimators.vocabulary import Vocabulary
 from momostream.horizon.calendar import AWARE, NEAR, NUMBER, Clock, as_time, calendar_terms, day_seasons
-from momostream.horizon.model import HorizonModel, HorizonSettings, Joint
+from momostream.horizon.model import HorizonModel, Joint
+from momostream.horizon.settings import HorizonSettings
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -52,7 +53,7 @@ class _Row(NamedTuple):
 
 
 class MOMoGPForecaster(Forecaster):
-    """Forecasts several series for many steps ahead, with one joint law, learnt row by row.
+    """Forecasts several series for many steps ahead, with one joint distribution, learnt row by row.
 
     Experts for all steps (the last value, the last season, regressions on the own past and on that of all series,
     circuits of Gaussian processes) are blended for each step and series by how they have forecast so far. Spreads and
@@ -82,8 +83,8 @@ class MOMoGPForecaster(Forecaster):
         Whether quantiles, intervals and medians are moved to where they would have been right lately. For
         ``strategy="direct"``.
     bounds
-        ``{series: (lower, upper)}`` with None for no bound: the law stays within them, and a value beyond them is
-        refused.
+        ``{series: (lower, upper)}`` with None for no bound: the distribution stays within them, and a value beyond them
+        is refused.
     transforms
         ``{series: "log" | "sqrt" | "logit"}``: the scale on which a series is modelled; ``("log", 0.1)`` adds an offset
         first.
@@ -131,7 +132,7 @@ class MOMoGPForecaster(Forecaster):
     >>> for x, y in turbine(500):
     ...     model.learn_one(y, x)
 
-    What comes next, as a list of dicts or with its law:
+    What comes next, as a list of dicts or with its distribution:
 
     >>> round(model.forecast(3)[0]["wind"])
     11
@@ -377,7 +378,7 @@ class MOMoGPForecaster(Forecaster):
             Inputs of each step as far as they are known; others stay at their last value. The times of the steps are
             counted on from the last row, whatever timestamps are in here.
         with_dist
-            Return a `momostream.distributions.forecast.Forecast`, the joint law, instead of the means.
+            Return a `momostream.distributions.forecast.Forecast`, the joint distribution, instead of the means.
 
         Returns
         -------

@@ -1,27 +1,27 @@
-"""Scores of predictive laws, as river metrics.
+"""Scores of predictive distributions, as river metrics.
 
 They take what ``predict_one(x, with_dist=True)`` returns, a `momostream.distributions.prediction.Prediction`, or
 river's ``proba.MultivariateGaussian``. Targets that were not observed (left out, None or NaN), or that the model did
 not know yet, are not scored; nor is a falsy prediction, which is what a model gives before its first row.
 
-river's progressive validation cannot ask a model for its law. `WithDist` asks on its behalf::
+river's progressive validation cannot ask a model for its distribution. `WithDist` asks on its behalf::
 
     evaluate.progressive_val_score(feed, WithDist(model), NLPD() + CRPS() + Coverage(0.9))
 
 Examples
 --------
-A loop, here with a law that is that of the past rows:
+A loop, here with a distribution that is that of the past rows:
 
 >>> from random import Random
 >>> from river import proba
 >>> random = Random(0)
->>> law = proba.MultivariateGaussian()
+>>> distribution = proba.MultivariateGaussian()
 >>> scores = NLPD() + CRPS() + Coverage(0.9)
 >>> for _ in range(200):
 ...     wind = random.gauss(8.0, 1.0)
 ...     y = {"wind": wind, "power": random.gauss(60.0 * wind, 20.0)}
-...     scores.update(y, law if law.n_samples > 2 else None)
-...     law.update(y)
+...     scores.update(y, distribution if distribution.n_samples > 2 else None)
+...     distribution.update(y)
 >>> scores
 NLPD: 6.00
 CRPS: 17.34
@@ -51,8 +51,8 @@ from momostream.distributions.prediction import Prediction
 __all__ = ["CRPS", "NLPD", "Coverage", "EnergyScore", "Width", "WithDist"]
 
 
-class _LawMetric(MultiOutputRegressionMetric):
-    """Running mean of a score of predictive laws."""
+class _DistributionMetric(MultiOutputRegressionMetric):
+    """Running mean of a score of predictive distributions."""
 
     _fmt = ",.6f"
 
@@ -62,11 +62,11 @@ class _LawMetric(MultiOutputRegressionMetric):
         self._sums: dict[Hashable, tuple[float, float]] = {}
 
     @abstractmethod
-    def _scores(self, y: dict[Hashable, float], law: Prediction) -> dict[Any, float]:
-        """Scores of observed values `y`, which are in the order of the law's targets."""
+    def _scores(self, y: dict[Hashable, float], distribution: Prediction) -> dict[Any, float]:
+        """Scores of observed values `y`, which are in the order of the distribution's targets."""
 
     def update(self, y_true: Mapping[Any, Any], y_pred: Any, w: float = 1.0) -> None:
-        """Add a row: what was observed, and the law that was predicted for it."""
+        """Add a row: what was observed, and the distribution that was predicted for it."""
         self._add(y_true, y_pred, w)
 
     def revert(self, y_true: Mapping[Any, Any], y_pred: Any, w: float = 1.0) -> None:
@@ -76,19 +76,19 @@ class _LawMetric(MultiOutputRegressionMetric):
     def _add(self, y_true: Mapping[Any, Any], y_pred: Any, w: float) -> None:
         if not y_pred:
             return
-        law = self._law(y_pred)
-        numbers = {target: as_number(target, y_true.get(target)) for target in law.targets}
+        distribution = self._distribution(y_pred)
+        numbers = {target: as_number(target, y_true.get(target)) for target in distribution.targets}
         observed = {target: number for target, number in numbers.items() if not math.isnan(number)}
         if not observed:
             return
-        for target, score in self._scores(observed, law).items():
+        for target, score in self._scores(observed, distribution).items():
             total, weight = self._sums.get(target, (0.0, 0.0))
             if weight + w > 0.0:
                 self._sums[target] = total + w * score, weight + w
             else:
                 self._sums.pop(target, None)
 
-    def _law(self, y_pred: Any) -> Prediction:
+    def _distribution(self, y_pred: Any) -> Prediction:
         if isinstance(y_pred, Prediction):
             return y_pred
         if not isinstance(y_pred, proba.MultivariateGaussian):
@@ -99,8 +99,8 @@ class _LawMetric(MultiOutputRegressionMetric):
             )
         means = y_pred.mu
         mean = np.array([*means.values()])
-        law = StudentT(mean[np.newaxis], y_pred.var.to_numpy(), np.inf)
-        return Prediction(tuple(means), mean, MixtureDistribution(law))
+        distribution = StudentT(mean[np.newaxis], y_pred.var.to_numpy(), np.inf)
+        return Prediction(tuple(means), mean, MixtureDistribution(distribution))
 
     def get(self) -> float:
         """Return the mean over rows; over targets, too, where they are scored one by one. 0 before the first row."""
@@ -108,12 +108,12 @@ class _LawMetric(MultiOutputRegressionMetric):
         return sum(means.values()) / len(means) if means else 0.0
 
     def __add__(self, other: Metric) -> Metrics:
-        if not isinstance(other, _LawMetric):
+        if not isinstance(other, _DistributionMetric):
             raise ValueError(f"{type(self).__name__} and {type(other).__name__} metrics are not compatible")
         return Metrics([self, other])  # type: ignore[no-untyped-call]
 
 
-class _TargetMetric(_LawMetric):
+class _TargetMetric(_DistributionMetric):
     """A score of one target at a time."""
 
     @property
@@ -126,34 +126,34 @@ def _means(sums: dict[Hashable, tuple[float, float]]) -> dict[Hashable, float]:
     return {target: total / weight for target, (total, weight) in sums.items()}
 
 
-class NLPD(_LawMetric):
+class NLPD(_DistributionMetric):
     """Negative log predictive density, joint over the targets, in nats per row.
 
     Examples
     --------
     >>> from river import proba
-    >>> law = proba.MultivariateGaussian()
+    >>> distribution = proba.MultivariateGaussian()
     >>> for y in ({"a": 0.0, "b": 1.0}, {"a": 1.0, "b": 0.0}, {"a": 2.0, "b": 2.0}):
-    ...     law.update(y)
+    ...     distribution.update(y)
     >>> metric = NLPD()
-    >>> metric.update({"a": 1.0, "b": 1.0}, law)
+    >>> metric.update({"a": 1.0, "b": 1.0}, distribution)
     >>> metric
     NLPD: 1.694036
     """
 
-    def _scores(self, y: dict[Hashable, float], law: Prediction) -> dict[Any, float]:
-        return {None: -law.log_pdf(y)}
+    def _scores(self, y: dict[Hashable, float], distribution: Prediction) -> dict[Any, float]:
+        return {None: -distribution.log_pdf(y)}
 
 
 class CRPS(_TargetMetric):
     """Continuous ranked probability score: the mean over targets, each in its own units; `each` lists them."""
 
-    def _scores(self, y: dict[Hashable, float], law: Prediction) -> dict[Any, float]:
-        return law.crps(y)
+    def _scores(self, y: dict[Hashable, float], distribution: Prediction) -> dict[Any, float]:
+        return distribution.crps(y)
 
 
-class EnergyScore(_LawMetric):
-    """Energy score, the continuous ranked probability score of the joint law: E|Y - y| - E|Y - Y'| / 2.
+class EnergyScore(_DistributionMetric):
+    """Energy score, the continuous ranked probability score of the joint distribution: E|Y - y| - E|Y - Y'| / 2.
 
     By Monte Carlo, without bias. Targets of large units dominate it.
 
@@ -173,10 +173,10 @@ class EnergyScore(_LawMetric):
         self.n_samples = n_samples
         self.seed = seed
 
-    def _scores(self, y: dict[Hashable, float], law: Prediction) -> dict[Any, float]:
+    def _scores(self, y: dict[Hashable, float], distribution: Prediction) -> dict[Any, float]:
         values = np.array([*y.values()])
         rng = np.random.default_rng([self.seed, *values.view(np.uint64).tolist()])
-        draws = law.sample(self.n_samples, rng)[:, [target in y for target in law.targets]]
+        draws = distribution.sample(self.n_samples, rng)[:, [target in y for target in distribution.targets]]
         distance = np.linalg.norm(draws - values, axis=1).mean()
         return {None: float(distance - 0.5 * pdist(draws).mean())}
 
@@ -202,8 +202,8 @@ class Coverage(_IntervalMetric):
 
     _fmt = ".2%"
 
-    def _scores(self, y: dict[Hashable, float], law: Prediction) -> dict[Any, float]:
-        interval = law.interval(self.level)
+    def _scores(self, y: dict[Hashable, float], distribution: Prediction) -> dict[Any, float]:
+        interval = distribution.interval(self.level)
         return {target: float(interval[target][0] <= value <= interval[target][1]) for target, value in y.items()}
 
     @property
@@ -227,13 +227,13 @@ class Width(_IntervalMetric):
         Probability of the intervals.
     """
 
-    def _scores(self, y: dict[Hashable, float], law: Prediction) -> dict[Any, float]:
-        interval = law.interval(self.level)
+    def _scores(self, y: dict[Hashable, float], distribution: Prediction) -> dict[Any, float]:
+        interval = distribution.interval(self.level)
         return {target: interval[target][1] - interval[target][0] for target in y}
 
 
 class WithDist(base.Wrapper[Any], base.MultiTargetRegressor):
-    """A regressor that predicts laws where nobody says ``with_dist=True``, as in river's progressive validation.
+    """A regressor that predicts distributions without ``with_dist=True``, for river's progressive validation.
 
     Parameters
     ----------
@@ -253,5 +253,5 @@ class WithDist(base.Wrapper[Any], base.MultiTargetRegressor):
         self.model.learn_one(x, y, **kwargs)
 
     def predict_one(self, x: dict[Any, Any], **kwargs: Any) -> Any:
-        """Return the predictive law of a row."""
+        """Return the predictive distribution of a row."""
         return self.model.predict_one(x, with_dist=True, **kwargs)

@@ -1,4 +1,4 @@
-"""`MOMoGPRegressor` for river: dicts in, dicts and laws out, one row at a time."""
+"""`MOMoGPRegressor` for river: dicts in, dicts and distributions out, one row at a time."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ from momostream._numbers import LARGEST, as_number
 from momostream.distributions.bounded import Target, TargetMap
 from momostream.distributions.prediction import Prediction
 from momostream.estimators.vocabulary import Vocabulary
-from momostream.stream.model import StreamModel, StreamSettings
+from momostream.stream.model import StreamModel
+from momostream.stream.settings import StreamSettings
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -38,7 +39,7 @@ LEAST_PARAMETER = 1e-25
 
 
 class MOMoGPRegressor(base.MultiTargetRegressor):
-    """Gaussian-process experts on a stream of several targets, with one joint law per prediction.
+    """Gaussian-process experts on a stream of several targets, with one joint distribution per prediction.
 
     Two circuits of GP experts, one of which sees the time, two linear regressions on lags with forgetting and the last
     value are stacked per target by how they have predicted so far; a copula, learnt along with them, joins the targets.
@@ -92,8 +93,8 @@ class MOMoGPRegressor(base.MultiTargetRegressor):
         learnt value beyond them is refused.
     transforms
         ``{target: "log" | "sqrt" | "logit"}``: the scale on which a target is modelled; ``("log", 0.1)`` adds an offset
-        first, for targets that reach their bound. On a log scale give an upper bound as well, or the moments of the law
-        are infinite.
+        first, for targets that reach their bound. On a log scale give an upper bound as well, or the moments of the
+        distribution are infinite.
     drift_detector, on_drift
         A detector of `river.drift` that watches the squared normal scores of the targets, and what to do when it fires:
         ``"retune"``, ``"widen"`` (twice the scales, learnt back if needless) or ``"forget"`` (all but the newest rows).
@@ -285,7 +286,7 @@ class MOMoGPRegressor(base.MultiTargetRegressor):
         x
             Inputs by name; unknown ones are ignored, missing ones taken at the mean of their column.
         with_dist
-            Return a `momostream.distributions.prediction.Prediction`, the joint law, instead of the means.
+            Return a `momostream.distributions.prediction.Prediction`, the joint distribution, instead of the means.
         id
             Keep the row under this name until `learn_later` brings its targets; a second row of that name takes its
             place.
@@ -308,10 +309,10 @@ class MOMoGPRegressor(base.MultiTargetRegressor):
             names = self._targets.keys
             if not with_dist and self._map.is_plain:
                 return dict(zip(names, mean.tolist(), strict=True))
-            law = model.law(None if self._map.is_plain else self._map.wrap)
+            distribution = model.distribution(None if self._map.is_plain else self._map.wrap)
             if self._map.is_plain:
-                return Prediction(names, mean.copy(), law)
-            joint = law()
+                return Prediction(names, mean.copy(), distribution)
+            joint = distribution()
             prediction = Prediction(names, joint.mean[0], joint)
             return prediction if with_dist else prediction.mean
 
@@ -380,7 +381,7 @@ class MOMoGPRegressor(base.MultiTargetRegressor):
         Returns
         -------
         pandas.DataFrame or momostream.distributions.joint.Distribution
-            Means with the index of ``X``; or, ``with_dist``, the law of all rows.
+            Means with the index of ``X``; or, ``with_dist``, the distribution of all rows.
         """
         import pandas as pd
 
@@ -392,10 +393,10 @@ class MOMoGPRegressor(base.MultiTargetRegressor):
             if times is None:
                 times = np.full(len(points), self._now(None))
             wrap = None if self._map.is_plain else self._map.wrap
-            law = self._model.predict_many(points, times, self._targets.keys, wrap)
+            distribution = self._model.predict_many(points, times, self._targets.keys, wrap)
             if with_dist:
-                return law
-            return pd.DataFrame(law.mean, index=X.index, columns=list(self._targets.keys))
+                return distribution
+            return pd.DataFrame(distribution.mean, index=X.index, columns=list(self._targets.keys))
 
     def fit(self, X: pd.DataFrame, Y: pd.DataFrame) -> Self:
         """Start afresh from history, with all tuning done; go on with `learn_one`."""
@@ -452,7 +453,7 @@ class MOMoGPRegressor(base.MultiTargetRegressor):
     def score_one(self, x: Mapping[Any, Any], y: Mapping[Any, Any]) -> float:
         """How strange the targets of a row are, from 0 to 1: one minus the probability of anything stranger.
 
-        Strange is what lies far out in the joint law of the targets. Uniform on rows that the model predicts
+        Strange is what lies far out in the joint distribution of the targets. Uniform on rows that the model predicts
         honestly; 0 before the first row.
         """
         if not isinstance(y, Mapping):

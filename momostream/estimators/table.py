@@ -15,8 +15,9 @@ from sklearn.utils.validation import check_array, check_consistent_length, check
 
 from momostream._numbers import LARGEST
 from momostream.batch.experts import CircuitExpert
-from momostream.batch.model import Model, Settings
+from momostream.batch.model import Model
 from momostream.batch.nodes import Circuit
+from momostream.batch.settings import Settings
 from momostream.distributions.joint import Distribution
 from momostream.estimators.presets import PRESETS
 
@@ -114,8 +115,8 @@ class MOMoGPRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
     >>> mean, std = model.predict([[2.0]], return_std=True)
     >>> print(mean.round(1), std.round(1))
     [[ 0.9 -0.4]] [[0.1 0.1]]
-    >>> law = model.predict_distribution([[2.0]])
-    >>> lower, upper = law.interval(0.9)
+    >>> distribution = model.predict_distribution([[2.0]])
+    >>> lower, upper = distribution.interval(0.9)
     >>> print(bool((lower < mean).all() and (mean < upper).all()))
     True
     """
@@ -307,12 +308,12 @@ class MOMoGPRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
         if return_cov:
             mean, cov = self.model_.covariance_between_rows(rows)
             return (mean[:, 0], cov[:, :, 0]) if self._one_target else (mean, cov)
-        law = self.model_.predict(rows)
-        mean = self._shaped(law.mean)
-        return (mean, self._shaped(law.std)) if return_std else mean
+        distribution = self.model_.predict(rows)
+        mean = self._shaped(distribution.mean)
+        return (mean, self._shaped(distribution.std)) if return_std else mean
 
     def predict_distribution(self, X: ArrayLike) -> Distribution:
-        """The predictive law of all rows: densities, quantiles, intervals, samples, covariance between targets.
+        """The predictive distribution of all rows: densities, quantiles, samples, covariance between targets.
 
         Parameters
         ----------
@@ -330,7 +331,7 @@ class MOMoGPRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
         return self.model_.predict(rows, self.target_names_)
 
     def sample_y(self, X: ArrayLike, n_samples: int = 1, random_state: int | np.random.RandomState | None = 0) -> Array:
-        """Draw targets from the predictive law, noise included.
+        """Draw targets from the predictive distribution, noise included.
 
         Values of one row are drawn jointly over the targets; rows are drawn independently of each other.
 

@@ -279,7 +279,7 @@ def _step_times(outlook: PredictedValues) -> list[Any]:
     if outlook.times is None:
         return [None] * len(outlook.mean)
     # Aware times are in UTC.
-    aware = isinstance(outlook.law, Forecast) and outlook.law.zone is not None
+    aware = isinstance(outlook.prediction, Forecast) and outlook.prediction.zone is not None
     return [_time_text(time, "+00:00" if aware else "") for time in outlook.times.tolist()]
 
 

@@ -87,7 +87,7 @@ def dependence(
 
     Each output is mapped to a few random Fourier features, the part explained by random features of ``X`` is
     regressed out, and the squared cross-covariances of what is left are summed (Strobl et al., 2019). The null
-    distribution is matched by a gamma law with the same first two moments.
+    distribution is matched by a gamma distribution with the same first two moments.
 
     Returns
     -------

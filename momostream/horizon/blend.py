@@ -1,9 +1,9 @@
-"""From many forecasts to one law: a blend of least square error, its spread and tails, and how values go together.
+"""From many forecasts to one distribution: a blend of least square error, its spread, tails and correlations.
 
 `Blend` finds, for each step and series, the mixture of experts that would have had the least square error. `Outlook`
-turns the blend into a law: a mixture of Student-t's around the blend and around the last value, each with spreads that
-remember short, long or very long; weights, tails and scales are learnt from forecasts as they were made. `Ties` holds
-the correlation between steps and between series.
+turns the blend into a distribution: a mixture of Student-t's around the blend and around the last value, each with
+spreads that remember short, long or very long; weights, tails and scales are learnt from forecasts as they were made.
+`Ties` holds the correlation between steps and between series.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Array = NDArray[np.float64]
 # overlap say the same thing again and again. Its caution; steps towards the optimum per row.
 MEMORY, MEMORY_PER_STEP, CAUTION, STEPS_PER_ROW = 400.0, 30.0, 0.1, 2
 
-# Members of the law: how fast their spreads forget, whether they stand at the last value, their first weights.
+# Members of the distribution: how fast their spreads forget, whether they stand at the last value, their first weights.
 SPEEDS = (0.97, 0.995, 0.9998, 0.97, 0.995)
 LEAST_SPEED = 0.9
 AT_LAST = np.array([0.0, 0.0, 0.0, 1.0, 1.0])
@@ -110,12 +110,12 @@ class _Arrays:
 
 
 class Outlook(_Arrays):
-    """The law of each step and series around a blend and the last value.
+    """The distribution of each step and series around a blend and the last value.
 
     Of each step, values come at ``every`` so many rows.
 
-    Laws have the shape ``(5, 5, horizon * n_series)``: location, spread, scale, degrees of freedom and weight of each
-    member and output, as in `momostream.stream.stack.Stack`.
+    Distributions have the shape ``(5, 5, horizon * n_series)``: location, spread, scale, degrees of freedom and weight
+    of each member and output, as in `momostream.stream.stack.Stack`.
     """
 
     _ARRAYS = ("squares", "masses", "mixing", "tails", "outputs")
@@ -141,22 +141,22 @@ class Outlook(_Arrays):
         self._rates = np.array([ETA, LEAST_WEIGHT, TAIL_STEP, TAIL_DISCOUNT, SCALE_STEP, USUAL_STEP])
         self._likelihood, self._scores, self._mean = np.empty(M), np.empty(Q), np.empty(Q)
 
-    def law(self, blend: Array, last: Array, n_missing: Array) -> Array:
-        """The law around forecasts ``blend`` ``(horizon, n_series)`` and the last values.
+    def planes(self, blend: Array, last: Array, n_missing: Array) -> Array:
+        """The distribution around forecasts ``blend`` ``(horizon, n_series)`` and the last values.
 
         A series whose last value is ``n_missing`` rows old is as uncertain as if it were forecast from there.
         """
         H, P = self.horizon, self.n_series
-        law = np.empty((5, len(SPEEDS), H * P))
-        law[0] = np.where(AT_LAST[:, None, None] > 0.0, last, blend).reshape(len(SPEEDS), -1)
+        planes = np.empty((5, len(SPEEDS), H * P))
+        planes[0] = np.where(AT_LAST[:, None, None] > 0.0, last, blend).reshape(len(SPEEDS), -1)
         # Nobody is sure altogether, not even of a constant.
         spreads = np.maximum(self._spreads(last, n_missing), 1e-9 * np.abs(last) + 1e-100)
-        law[1] = spreads.reshape(len(SPEEDS), -1)
+        planes[1] = spreads.reshape(len(SPEEDS), -1)
         mixing = self.mixing.copy()
-        better = law[1, BLEND_MEMBER] / np.maximum(law[1, LAST_MEMBER], 1e-300)
+        better = planes[1, BLEND_MEMBER] / np.maximum(planes[1, LAST_MEMBER], 1e-300)
         mixing[0, 3:] *= np.minimum(better, 1.0) ** SHARPNESS
-        stack_predict(0.0, tail_candidates(), mixing, self.tails, self.outputs, law, self._mean)
-        return law
+        stack_predict(0.0, tail_candidates(), mixing, self.tails, self.outputs, planes, self._mean)
+        return planes
 
     def _spreads(self, last: Array, n_missing: Array) -> Array:
         H = self.horizon
@@ -183,12 +183,12 @@ class Outlook(_Arrays):
         base = np.where(known.any(axis=0), spreads[:, nearest, np.arange(self.n_series)], np.abs(last) + 1.0)
         return np.asarray(base * np.sqrt((steps + 1.0) / (nearest + 1.0)))
 
-    def learn(self, y: Array, law: Array) -> Array:
-        """Learn values ``(horizon, n_series)`` of the steps of one law each; returns their normal scores."""
+    def learn(self, y: Array, planes: Array) -> Array:
+        """Learn values ``(horizon, n_series)`` of the steps of one distribution each; returns their normal scores."""
         shape = (-1, self.horizon, self.n_series)
-        members_learn(self._speeds, y - law[0].reshape(shape), self.squares, self.masses)
+        members_learn(self._speeds, y - planes[0].reshape(shape), self.squares, self.masses)
         stack_learn(
-            self._rates, y.ravel(), tail_candidates(), cdf_tables(), self.mixing, self.tails, self.outputs, law,
+            self._rates, y.ravel(), tail_candidates(), cdf_tables(), self.mixing, self.tails, self.outputs, planes,
             self._likelihood, self._scores,
         )  # fmt: skip
         np.maximum(self.tails[0], LEAST_FACTOR, out=self.tails[0])

@@ -1,9 +1,10 @@
-"""Quantiles that are right whatever the law says: adaptive conformal inference on normal scores.
+"""Quantiles that are right whatever the distribution says: adaptive conformal inference on normal scores.
 
-A value has the normal score z under the law that was forecast for it, so that z is standard normal where laws are
-right. Where they are not, the quantile of probability tau lies at another score than that of the normal distribution.
-`Conformal` tracks it: after each value the score goes up a little if the value was above it, and down if it was below,
-in proportions that balance when a share tau of the values lies below [1]_. That holds for any sequence of values.
+A value has the normal score z under the distribution that was forecast for it, so that z is standard normal where
+distributions are right. Where they are not, the quantile of probability tau lies at another score than that of the
+normal distribution. `Conformal` tracks it: after each value the score goes up a little if the value was above it, and
+down if it was below, in proportions that balance when a share tau of the values lies below [1]_. That holds for any
+sequence of values.
 
 A value is compared with the score *as it stood when the value was forecast*. Errors of forecasts h steps ahead go
 together over h rows; compared with the newest score, which has seen most of them, they would look too good.
@@ -68,7 +69,7 @@ class Conformal:
 
     Examples
     --------
-    Laws that are too narrow by half: the 5 % quantile is looked for further out.
+    Distributions that are too narrow by half: the 5 % quantile is looked for further out.
 
     >>> rng = np.random.default_rng(0)
     >>> conformal = Conformal(horizon=1, n_series=1)

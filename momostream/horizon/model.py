@@ -1,8 +1,8 @@
-"""The model behind the forecaster: experts for all steps ahead, one blend, one law.
+"""The model behind the forecaster: experts for all steps ahead, one blend, one distribution.
 
 Arrays in column order; names, times and frames belong to the facade. NaN is a missing value. At every row the model
-makes a forecast of all steps, keeps it, and learns from it when the values come: whatever the user asks for, the laws
-have been tested on the feed itself.
+makes a forecast of all steps, keeps it, and learns from it when the values come: whatever the user asks for, the
+distributions have been tested on the feed itself.
 """
 
 from __future__ import annotations
@@ -22,16 +22,15 @@ from momostream.horizon.conformal import Conformal
 from momostream.horizon.past import SLOW_STEP, Past
 from momostream.horizon.regressions import OwnLags, WideLags
 from momostream.horizon.seasons import find_season
+from momostream.horizon.settings import RESIDUAL, HorizonSettings
 from momostream.kernels.horizon import LONG, SHORT, recall
-from momostream.stream.circuits import Circuits, StreamSettings
+from momostream.stream.circuits import Circuits
 
-__all__ = ["HorizonModel", "HorizonSettings", "Joint", "Paths"]
+__all__ = ["HorizonModel", "Joint", "Paths"]
 
 Array = NDArray[np.float64]
 log = logging.getLogger("momostream")
 
-LINEAR = ("last value", "season", "own lags", "wide lags")
-RESIDUAL = "residual "
 # Whose residuals these are.
 HEAVY = "wide lags, heavy"
 # Features of the wide regression, at most, and changes of each series.
@@ -40,7 +39,7 @@ MOST_FEATURES, MOST_LAGS = 180, 9
 TOO_WIDE = 400
 # Of forecasts of so many steps every one is learnt from, of longer ones every second, third...
 EVERY_STEPS = 24
-# Groups of paths whose expectations stand for all in the law of a step.
+# Groups of paths whose expectations stand for all in the distribution of a step.
 PATH_GROUPS = 12
 # Rows looked at for a season, and how often: whenever their number has doubled.
 SEASON_ROWS, FIRST_LOOK = 1024, 64
@@ -48,17 +47,17 @@ SEASON_ROWS, FIRST_LOOK = 1024, 64
 
 @dataclass(frozen=True)
 class Joint:
-    """The law of all steps and series.
+    """The distribution of all steps and series.
 
     Attributes
     ----------
-    law
+    distribution
         Location, spread, scale, degrees of freedom and weight, shape ``(5, n_members, horizon, n_series)``.
     ties
         How they go together.
     """
 
-    law: Array
+    planes: Array
     ties: Ties
 
     @cached_property
@@ -73,73 +72,12 @@ class Joint:
 
 
 class _Made(NamedTuple):
-    """A forecast as it was made, with inputs that stay: of the experts, those on own lags with slopes, and the law."""
+    """A forecast as it was made, with inputs that stay: of the experts, of own lags with slopes, and its planes."""
 
     located: Array
     slopes: Array
-    law: Array
+    planes: Array
     blend_slope: Array
-
-
-@dataclass(frozen=True)
-class HorizonSettings:
-    """Parameters of the model; `momostream.MOMoGPForecaster` documents them."""
-
-    horizon: int = 24
-    experts: tuple[str, ...] = (*LINEAR, "matern32", "residual matern32")
-    lags: int | None = None
-    seasons: tuple[int, ...] | None = None
-    conformal: bool = False
-    max_points: int = 192
-    window: int | None = None
-    memory_budget: int | None = None
-    seed: int | None = None
-
-    def __post_init__(self) -> None:
-        """Check every parameter."""
-        for name in ("horizon", "lags"):
-            value = getattr(self, name)
-            if value is None and name == "lags":
-                continue
-            if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
-                raise ValueError(f"{name}={value!r} is not accepted: use a whole number of at least 1")
-        seasons = self.seasons
-        if seasons is not None and (
-            not isinstance(seasons, tuple)
-            or any(isinstance(s, bool) or not isinstance(s, int | np.integer) or s < 2 for s in seasons)
-        ):
-            raise ValueError(
-                f"seasons={seasons!r} is not accepted: use a tuple of whole numbers of at least 2, or None"
-            )
-        known = isinstance(self.experts, tuple) and all(isinstance(name, str) for name in self.experts)
-        if not known or not self.experts or len(set(self.experts)) < len(self.experts):
-            raise ValueError(f"experts={self.experts!r} is not accepted: use a tuple of different names")
-        names = [name.removeprefix(RESIDUAL) for name in self.experts]
-        if "lags" in names:
-            raise ValueError("the expert 'lags' is one of the regressor: use 'own lags' or 'wide lags'")
-        if any(name.startswith(RESIDUAL) for name in self.experts) and "wide lags" not in self.experts:
-            raise ValueError(f"experts={self.experts!r}: residuals are those of 'wide lags', which take no part")
-        # Checks the names of the circuits and the rest.
-        for part in ("plain", "residual"):
-            _ = getattr(self, part)
-
-    def _circuits(self, kernels: list[str]) -> StreamSettings | None:
-        if not kernels:
-            return None
-        return StreamSettings(
-            experts=tuple(kernels), weights="uniform", max_points=self.max_points, window=self.window,
-            memory_budget=self.memory_budget, seed=self.seed,
-        )  # fmt: skip
-
-    @cached_property
-    def plain(self) -> StreamSettings | None:
-        """Circuits on changes."""
-        return self._circuits([name for name in self.experts if name not in LINEAR and not name.startswith(RESIDUAL)])
-
-    @cached_property
-    def residual(self) -> StreamSettings | None:
-        """Circuits on what the wide regression leaves."""
-        return self._circuits([name.removeprefix(RESIDUAL) for name in self.experts if name.startswith(RESIDUAL)])
 
 
 class HorizonModel:
@@ -206,13 +144,13 @@ class HorizonModel:
         self._located = np.zeros((H, H, K, P))
         self._sloped = np.zeros((H, H, 2, P, D))
         self._blend_slope = np.zeros((H, H, P, D))
-        self._laws = np.zeros((H, H, 5, M, P))
+        self._plane_ring = np.zeros((H, H, 5, M, P))
         self._scores = np.full((H, H, P), np.nan)
         self._points = np.zeros((H, 1 + self.circuit_width))
         width, n_wide = (0, 0) if self.wide is None else (self.wide.width, len(self.wide.penalties))
         self._features, self._expected = np.zeros((H, width)), np.zeros((H, n_wide, H * P))
         self._steps = np.arange(1, H + 1)
-        self._values, self._errors, self._law = np.empty((H, P)), np.empty((K, H, P)), np.empty((5, M, H * P))
+        self._values, self._errors, self._planes = np.empty((H, P)), np.empty((K, H, P)), np.empty((5, M, H * P))
         self._made: _Made | None = None
 
     @property
@@ -247,11 +185,11 @@ class HorizonModel:
         H = self.settings.horizon
         recall(
             now, self._every, self.past.last, y, self.past.inputs, 0 if self.own is None else 2,
-            self.outlook.stands_still, self._located, self._sloped, self._blend_slope, self._laws, self._values,
-            self._errors, self._law,
+            self.outlook.stands_still, self._located, self._sloped, self._blend_slope, self._plane_ring, self._values,
+            self._errors, self._planes,
         )  # fmt: skip
         self.blend.learn(self._errors)
-        scores = self.outlook.learn(self._values, self._law)
+        scores = self.outlook.learn(self._values, self._planes)
         if self.conformal is not None:
             self.conformal.learn(scores)
         n = min(H, now)
@@ -306,8 +244,8 @@ class HorizonModel:
             slope = np.zeros(slopes.shape[1:])
             if self.own is not None and self.n_inputs:
                 slope = np.einsum("khpd,hpk->hpd", slopes, self.blend.weights[:, :, 2:4])
-            law = self.outlook.law(self.blend.mean(located), past.values, past.n_missing)
-            self._made = _Made(located, slopes, law, slope)
+            planes = self.outlook.planes(self.blend.mean(located), past.values, past.n_missing)
+            self._made = _Made(located, slopes, planes, slope)
         return self._made
 
     def _is_kept(self, row: int) -> bool:
@@ -319,8 +257,8 @@ class HorizonModel:
         self._located[slot] = made.located.swapaxes(0, 1)
         self._sloped[slot] = made.slopes.swapaxes(0, 1)
         self._blend_slope[slot] = made.blend_slope
-        shape = (*made.law.shape[:2], self.settings.horizon, self.n_series)
-        self._laws[slot] = made.law.reshape(shape).transpose(2, 0, 1, 3)
+        shape = (*made.planes.shape[:2], self.settings.horizon, self.n_series)
+        self._plane_ring[slot] = made.planes.reshape(shape).transpose(2, 0, 1, 3)
 
     def _look_around(self, slot: int) -> None:
         """Features of the newest row, for the wide regression and for the circuits."""
@@ -376,22 +314,22 @@ class HorizonModel:
         return self.past.earlier(season * -(-self._steps // season) - self._steps)
 
     def joint(self, X: Array | None = None) -> Joint:
-        """The law of the next steps, given the inputs ``(horizon, n_inputs)`` of these; by default they stay."""
+        """The distribution of the next steps, given their inputs ``(horizon, n_inputs)``; by default they stay."""
         made = self._forecast()
-        law = made.law.reshape(*made.law.shape[:2], self.settings.horizon, self.n_series).copy()
+        planes = made.planes.reshape(*made.planes.shape[:2], self.settings.horizon, self.n_series).copy()
         if X is not None and self.n_inputs:
             change = np.where(np.isnan(X), 0.0, X - self.past.inputs[self.past.last, 0])
             moved = np.einsum("hpd,hd->hp", made.blend_slope, change)
-            law[0] += np.where(self.outlook.stands_still[:, None, None] > 0.0, 0.0, moved)
-        return Joint(law, self.ties.copy())
+            planes[0] += np.where(self.outlook.stands_still[:, None, None] > 0.0, 0.0, moved)
+        return Joint(planes, self.ties.copy())
 
     def simulate(self, n_paths: int, horizon: int, X: Array | None, rng: np.random.Generator) -> Joint:
-        """The law of any number of steps, by paths that are drawn step by step and fed back.
+        """The distribution of any number of steps, by paths that are drawn step by step and fed back.
 
         Parameters
         ----------
         n_paths
-            Paths drawn; the law of a step is the mixture of what each path expects there.
+            Paths drawn; the distribution of a step is the mixture of what each path expects there.
         horizon
             Steps ahead.
         X
@@ -417,7 +355,10 @@ class HorizonModel:
 
     # ------------------------------------------------------------------ as plain data
 
-    _RINGS = ("_located", "_sloped", "_blend_slope", "_laws", "_scores", "_points", "_features", "_expected")
+    _RINGS = {
+        "_located": "located", "_sloped": "sloped", "_blend_slope": "blend_slope", "_plane_ring": "laws",
+        "_scores": "scores", "_points": "points", "_features": "features", "_expected": "expected",
+    }  # fmt: skip
     _PARTS = ("past", "own", "wide", "plain", "residual", "blend", "outlook", "ties", "conformal")
 
     def state(self) -> dict[str, Any]:
@@ -427,7 +368,7 @@ class HorizonModel:
             "n_series": self.n_series, "n_inputs": self.n_inputs, "look": self._look, "seasons": list(self.seasons),
             "seen": list(self._seen),
             **{name: None if part is None else part.state() for name, part in parts.items()},
-            **{name.strip("_"): getattr(self, name).copy() for name in self._RINGS},
+            **{key: getattr(self, name).copy() for name, key in self._RINGS.items()},
         }  # fmt: skip
 
     @classmethod
@@ -439,15 +380,15 @@ class HorizonModel:
         for name in cls._PARTS:
             if state[name] is not None:
                 getattr(model, name).restore(state[name])
-        for name in cls._RINGS:
-            setattr(model, name, state[name.strip("_")].copy())
+        for name, key in cls._RINGS.items():
+            setattr(model, name, state[key].copy())
         return model
 
 
 class Paths:
     """Futures of a model of one step, drawn together.
 
-    Every path has a past of its own; experts, blend and law are those of the model.
+    Every path has a past of its own; experts, blend and distribution are those of the model.
     """
 
     def __init__(
@@ -470,18 +411,18 @@ class Paths:
         self.slow_step = max(SLOW_STEP, 1.0 / past.n_rows)
 
     def joint(self) -> Joint:
-        """Draw the paths and gather their laws."""
+        """Draw the paths and gather their distributions."""
         model, n, P = self.model, self.n_paths, self.model.n_series
-        members = model.joint().law[:, :, 0]
+        members = model.joint().planes[:, :, 0]
         moving = model.outlook.stands_still[:, None] == 0.0
         tie = np.linalg.cholesky(model.ties.between_series)
-        law = np.empty((5, len(members[0]) * min(PATH_GROUPS, n), self.horizon, P))
+        planes = np.empty((5, len(members[0]) * min(PATH_GROUPS, n), self.horizon, P))
         scores = np.empty((n, self.horizon, P))
         for step in range(self.horizon):
             last = self.series[:, self.now, 0]
             blend = self._blend()
             location = np.where(moving, blend[:, None], last[:, None])
-            law[:, :, step] = _grouped(members, location)
+            planes[:, :, step] = _grouped(members, location)
             z = self.rng.standard_normal((n, P)) @ tie.T
             marginals = Marginals(members[4], location, members[2], members[3])
             self._append(marginals.quantile(np.clip(ndtr(z), 1e-9, 1.0 - 1e-9)))
@@ -490,7 +431,7 @@ class Paths:
         ties = Ties(self.horizon, P)
         for path in scores:
             ties.learn(path)
-        return Joint(law, ties)
+        return Joint(planes, ties)
 
     def _blend(self) -> Array:
         """What each path expects next, shape ``(n_paths, n_series)``."""
@@ -553,16 +494,16 @@ class Paths:
 
 
 def _grouped(members: Array, location: Array) -> Array:
-    """The mixture over all paths of laws of the same shape ``(5, n_members, n_series)``, in a few groups of paths.
+    """The mixture over all paths of planes ``(5, n_members, n_series)``, in a few groups of paths.
 
     ``location`` has the shape ``(n_paths, n_members, n_series)``. Paths of a group, neighbours in what they expect,
     become one component with the spread that is between them.
     """
     parts = np.array_split(np.sort(location, axis=0), min(PATH_GROUPS, len(location)))
-    law = np.empty((5, len(parts), *members.shape[1:]))
-    law[:] = members[:, None]
+    planes = np.empty((5, len(parts), *members.shape[1:]))
+    planes[:] = members[:, None]
     for group, part in enumerate(parts):
-        law[0, group] = part.mean(axis=0)
-        law[1:3, group] = np.sqrt(members[1:3] ** 2 + part.var(axis=0))
-        law[4, group] = members[4] * len(part) / len(location)
-    return law.reshape(5, -1, members.shape[2])
+        planes[0, group] = part.mean(axis=0)
+        planes[1:3, group] = np.sqrt(members[1:3] ** 2 + part.var(axis=0))
+        planes[4, group] = members[4] * len(part) / len(location)
+    return planes.reshape(5, -1, members.shape[2])

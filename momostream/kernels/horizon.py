@@ -82,7 +82,9 @@ def past_append(first, now, y, x, slow_step, is_known, knows_input, n_missing, s
 
 
 @kernel(void(i8, i8, i8, ro(1), ro(3), i8, ro(1), ro(4), ro(5), ro(4), ro(5), rw(2), rw(3), rw(3)))
-def recall(now, every, last, y, inputs, own, stands_still, located, sloped, blend_slope, laws, values, errors, law):
+def recall(
+    now, every, last, y, inputs, own, stands_still, located, sloped, blend_slope, plane_ring, values, errors, planes
+):
     """Set what is known at the row `now` about the forecasts of its value, those made one row ago first.
 
     Only forecasts of `every` so many rows are looked at: those between overlap with them. Which ones changes after H
@@ -90,13 +92,13 @@ def recall(now, every, last, y, inputs, own, stands_still, located, sloped, blen
 
     The rings hold forecasts by the number of their row, modulo H, and step: `located` (H, H, K, P) those of the
     experts, of which the two from `own` on move by `sloped` (H, H, 2, P, D) with the change of the inputs since then;
-    `laws` (H, H, 5, M, P) the laws, whose members move by `blend_slope` (H, H, P, D) unless they stand still. The row
-    is at the place `last` of `inputs` (rows, 2, D). Sets `values` (H, P), NaN where nothing was forecast or `y` is
-    missing, `errors` (K, H, P) and `law` (5, M, H P).
+    `distributions` (H, H, 5, M, P) the distributions, whose members move by `blend_slope` (H, H, P, D) unless they
+    stand still. The row is at the place `last` of `inputs` (rows, 2, D). Sets `values` (H, P), NaN where nothing was
+    forecast or `y` is missing, `errors` (K, H, P) and `distribution` (5, M, H P).
     """
     H, K, P = located.shape[1], located.shape[2], located.shape[3]
     D = inputs.shape[2]
-    M = laws.shape[3]
+    M = plane_ring.shape[3]
     for h in range(H):
         made = now - h - 1
         slot = made % H
@@ -107,7 +109,7 @@ def recall(now, every, last, y, inputs, own, stands_still, located, sloped, blen
                 errors[k, h, p] = values[h, p] - located[slot, h, k, p]
             for i in range(5):
                 for m in range(M):
-                    law[i, m, h * P + p] = laws[slot, h, i, m, p]
+                    planes[i, m, h * P + p] = plane_ring[slot, h, i, m, p]
         if is_known:
             for d in range(D):
                 # What was not known of the inputs when the forecast was made.
@@ -118,7 +120,7 @@ def recall(now, every, last, y, inputs, own, stands_still, located, sloped, blen
                         errors[own + 1, h, p] -= sloped[slot, h, 1, p, d] * change
                     for m in range(M):
                         if stands_still[m] == 0.0:
-                            law[0, m, h * P + p] += blend_slope[slot, h, p, d] * change
+                            planes[0, m, h * P + p] += blend_slope[slot, h, p, d] * change
 
 
 @kernel(f8(f8, f8))

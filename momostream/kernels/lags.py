@@ -169,15 +169,29 @@ def learn_lags(
 )  # fmt: skip
 def learn_lags_rows(
     X, Y, clip, forgetting, discount, short, past_x, past_y, units, f, gains, means, c, error,
-    P, B, residuals, features, changes, laws,
+    P, B, residuals, features, changes, plane_rows,
 ):  # fmt: skip
-    """Predict and learn rows one after the other; `laws` (rows, 2, 3, outputs) gets locations and spreads.
+    """Predict and learn rows one after the other; `distributions` (rows, 2, 3, outputs) gets locations and spreads.
 
     `features` and `changes` get what `Autoregression` adds up later.
     """
     for i in range(X.shape[0]):
         predict_lags(
-            X[i], past_x, past_y, units, clip, short, P, B, residuals, f, gains, means, c, laws[i, 0], laws[i, 1]
+            X[i],
+            past_x,
+            past_y,
+            units,
+            clip,
+            short,
+            P,
+            B,
+            residuals,
+            f,
+            gains,
+            means,
+            c,
+            plane_rows[i, 0],
+            plane_rows[i, 1],
         )
         learn_lags(
             X[i], Y[i], forgetting, discount, short, gains, means, c, f, past_x, past_y, error, P, B, residuals,

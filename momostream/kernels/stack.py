@@ -25,7 +25,7 @@ __all__ = [
     "stack_predict_rows",
 ]
 
-# Targets after which the laws of an output are taken seriously.
+# Targets after which the distributions of an output are taken seriously.
 SETTLED = 4.0
 # A scale is never smaller than these parts of the deviation and of the size of an output: a stuck sensor may move.
 LEAST_OF_DEVIATION, LEAST_OF_SIZE = 1e-5, 1e-9
@@ -39,44 +39,44 @@ SCORE_CLIP = 4.0
 
 
 @kernel(void(f8, ro(2), ro(3), ro(4), ro(2), rw(3), rw(1)))
-def stack_predict(sharpness, candidates, mixing, tails, outputs, law, mean):
+def stack_predict(sharpness, candidates, mixing, tails, outputs, planes, mean):
     """Fill scale, degrees of freedom and weight of each expert from its location and spread; set the stacked `mean`.
 
     An expert that is less sure than usual counts for less: its weight is multiplied by
     ``(usual scale / scale)^sharpness``. An expert without a finite spread has no say.
     """
-    K = law.shape[1]
-    for p in range(law.shape[2]):
+    K = planes.shape[1]
+    for p in range(planes.shape[2]):
         factor = math.exp(outputs[0, p])
         least = LEAST_OF_DEVIATION * math.sqrt(outputs[3, p]) + LEAST_OF_SIZE * abs(outputs[2, p])
         total = 0.0
         for k in range(K):
             g = int(mixing[2, k, p])
-            spread = law[1, k, p]
-            law[3, k, p] = candidates[0, g]
+            spread = planes[1, k, p]
+            planes[3, k, p] = candidates[0, g]
             if math.isfinite(spread) and spread > 0.0:
                 scale = max(spread * math.sqrt(tails[0, k, p, g]) * factor, least)
                 away = mixing[1, k, p] - log(scale)
                 if mixing[1, k, p] == UNKNOWN:
                     away = 0.0
-                law[2, k, p] = scale
-                law[4, k, p] = mixing[0, k, p] * math.exp(sharpness * min(max(away, -40.0), 40.0))
+                planes[2, k, p] = scale
+                planes[4, k, p] = mixing[0, k, p] * math.exp(sharpness * min(max(away, -40.0), 40.0))
             else:
-                law[0, k, p] = 0.0
-                law[2, k, p] = 1.0
-                law[4, k, p] = 0.0
-            total += law[4, k, p]
+                planes[0, k, p] = 0.0
+                planes[2, k, p] = 1.0
+                planes[4, k, p] = 0.0
+            total += planes[4, k, p]
         mean[p] = 0.0
         for k in range(K):
-            law[4, k, p] = law[4, k, p] / total if total > 0.0 else 1.0 / K
-            mean[p] += law[4, k, p] * law[0, k, p]
+            planes[4, k, p] = planes[4, k, p] / total if total > 0.0 else 1.0 / K
+            mean[p] += planes[4, k, p] * planes[0, k, p]
 
 
 @kernel(void(f8, ro(2), ro(3), ro(4), ro(2), rw(4), rw(2)))
-def stack_predict_rows(sharpness, candidates, mixing, tails, outputs, laws, means):
-    """As `stack_predict` for many rows: `laws` (rows, 5, K, P), `means` (rows, P)."""
-    for i in range(laws.shape[0]):
-        stack_predict(sharpness, candidates, mixing, tails, outputs, laws[i], means[i])
+def stack_predict_rows(sharpness, candidates, mixing, tails, outputs, plane_rows, means):
+    """As `stack_predict` for many rows: `distributions` (rows, 5, K, P), `means` (rows, P)."""
+    for i in range(plane_rows.shape[0]):
+        stack_predict(sharpness, candidates, mixing, tails, outputs, plane_rows[i], means[i])
 
 
 @kernel(f8(f8, f8))
@@ -105,7 +105,7 @@ def _normal_quantile(u):
 
 
 @kernel(void(ro(1), ro(1), ro(2), ro(2), rw(3), rw(4), rw(2), rw(3), rw(1), rw(1)))
-def stack_learn(rates, y, candidates, cdf, mixing, tails, outputs, law, likelihood, scores):
+def stack_learn(rates, y, candidates, cdf, mixing, tails, outputs, planes, likelihood, scores):
     """Learn weights and tails from the targets `y` of the row that `stack_predict` was last called for.  O(K P G).
 
     `rates` holds the step of the weights, their floor, the least step of the tails, the discount of their scores, the
@@ -115,7 +115,7 @@ def stack_learn(rates, y, candidates, cdf, mixing, tails, outputs, law, likeliho
     eta, floor, tail_step, tail_discount, scale_step, usual_step = (
         rates[0], rates[1], rates[2], rates[3], rates[4], rates[5],
     )  # fmt: skip
-    K = law.shape[1]
+    K = planes.shape[1]
     G = candidates.shape[1]
     for p in range(y.shape[0]):
         if math.isnan(y[p]):
@@ -130,41 +130,41 @@ def stack_learn(rates, y, candidates, cdf, mixing, tails, outputs, law, likeliho
         # there is nothing to learn from either.
         voices = 0.0 if outputs[1, p] > 1.0 else -math.inf
         for k in range(K):
-            if math.isfinite(law[1, k, p]) and law[1, k, p] > 0.0:
-                voices += law[4, k, p]
+            if math.isfinite(planes[1, k, p]) and planes[1, k, p] > 0.0:
+                voices += planes[4, k, p]
         if voices <= 0.0:
             scores[p] = math.nan
             continue
         # Densities of the experts, relative to the largest.
         largest = -math.inf
         for k in range(K):
-            z = min(max((y[p] - law[0, k, p]) / law[2, k, p], -1e100), 1e100)
+            z = min(max((y[p] - planes[0, k, p]) / planes[2, k, p], -1e100), 1e100)
             g = int(mixing[2, k, p])
-            likelihood[k] = candidates[1, g] - log(law[2, k, p]) + _t_log_shape(law[3, k, p], z * z)
-            if law[4, k, p] > 0.0:
+            likelihood[k] = candidates[1, g] - log(planes[2, k, p]) + _t_log_shape(planes[3, k, p], z * z)
+            if planes[4, k, p] > 0.0:
                 largest = max(largest, likelihood[k])
         density = 0.0
         below = 0.0
         for k in range(K):
             likelihood[k] = decay(max(largest - likelihood[k], 0.0))
-            if law[4, k, p] > 0.0:
-                density += law[4, k, p] * likelihood[k]
-                z = min(max((y[p] - law[0, k, p]) / law[2, k, p], -1e100), 1e100)
+            if planes[4, k, p] > 0.0:
+                density += planes[4, k, p] * likelihood[k]
+                z = min(max((y[p] - planes[0, k, p]) / planes[2, k, p], -1e100), 1e100)
                 size = log(abs(z) + math.sqrt(1.0 + z * z))
                 g = int(mixing[2, k, p])
-                below += law[4, k, p] * _interpolate(cdf[g], size if z > 0.0 else -size, -CDF_REACH, CDF_PER_UNIT)
-        # The very first laws are guesses: their scores say nothing about how outputs go together.
+                below += planes[4, k, p] * _interpolate(cdf[g], size if z > 0.0 else -size, -CDF_REACH, CDF_PER_UNIT)
+        # The very first distributions are guesses: their scores say nothing about how outputs go together.
         settled = outputs[1, p] > SETTLED
         scores[p] = _normal_quantile(min(max(below, 1e-9), 1.0 - 1e-9)) if settled else math.nan
         # Weights: a step of expectation-maximisation, in the share that each had in this row.
         pull = 0.0
         total = 0.0
         for k in range(K):
-            share = law[4, k, p]
+            share = planes[4, k, p]
             if share > 0.0:
                 blame = share * likelihood[k] / density
-                z = min(max((y[p] - law[0, k, p]) / law[2, k, p], -1e100), 1e100)
-                dof = law[3, k, p]
+                z = min(max((y[p] - planes[0, k, p]) / planes[2, k, p], -1e100), 1e100)
+                dof = planes[3, k, p]
                 pull += blame * ((dof + 1.0) * z * z / (dof + z * z) - 1.0)
                 change = eta * (blame - share)
                 # In proportion to the learnt weight, as the share is.
@@ -177,15 +177,15 @@ def stack_learn(rates, y, candidates, cdf, mixing, tails, outputs, law, likeliho
             outputs[0, p] = min(max(outputs[0, p] + scale_step * pull, -3.0), 3.0)
         # Tails of each expert on its own.
         for k in range(K):
-            spread = law[1, k, p]
+            spread = planes[1, k, p]
             if not (math.isfinite(spread) and spread > 0.0):
                 continue
-            log_scale = log(law[2, k, p])
+            log_scale = log(planes[2, k, p])
             if mixing[1, k, p] == UNKNOWN:
                 mixing[1, k, p] = log_scale
             else:
                 mixing[1, k, p] += max(usual_step, young) * (log_scale - mixing[1, k, p])
-            z = min(max((y[p] - law[0, k, p]) / spread, -1e15), 1e15)
+            z = min(max((y[p] - planes[0, k, p]) / spread, -1e15), 1e15)
             square = z * z
             step = max(tail_step, young)
             factors = tails[0, k, p]
@@ -309,16 +309,16 @@ def learn_copula(
 )  # fmt: skip
 def stack_learn_rows(
     sharpness, rates, done, every, Y, candidates, cdf, discounts, score_discount, dofs, norms, quantiles, prior, floor,
-    mixing, tails, outputs, laws, mean, likelihood, scores, R, factors, log_dets, moments, pairs, fit, work,
+    mixing, tails, outputs, plane_rows, mean, likelihood, scores, R, factors, log_dets, moments, pairs, fit, work,
 ):  # fmt: skip
-    """Predict and learn the rows `Y` one after the other; `laws` (rows, 5, K, P) holds locations and spreads.
+    """Predict and learn the rows `Y` one after the other; `distributions` (rows, 5, K, P) holds locations and spreads.
 
     `done` is the number of rows learnt before; correlations are refreshed every so many. Returns how often.
     """
     refreshed = 0
     for i in range(Y.shape[0]):
-        stack_predict(sharpness, candidates, mixing, tails, outputs, laws[i], mean)
-        stack_learn(rates, Y[i], candidates, cdf, mixing, tails, outputs, laws[i], likelihood, scores)
+        stack_predict(sharpness, candidates, mixing, tails, outputs, plane_rows[i], mean)
+        stack_learn(rates, Y[i], candidates, cdf, mixing, tails, outputs, plane_rows[i], likelihood, scores)
         done += 1
         if Y.shape[1] > 1:
             learn_copula(

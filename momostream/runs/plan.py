@@ -141,10 +141,10 @@ class Members(Protocol):
 
 
 class Step(NamedTuple):
-    """What became of a row: a law, None where none was asked for, or the reason why the row was refused."""
+    """What became of a row: a distribution, None where none was asked for, or the reason why the row was refused."""
 
     row: Row
-    law: Prediction | Forecast | None
+    prediction: Prediction | Forecast | None
     reason: str | None = None
     # What was expected of this row before it was looked at, where that was asked for.
     expected: Prediction | Forecast | None = None
@@ -166,7 +166,7 @@ def take_rows(
     >>> fleet = Fleet(make_model(plan))
     >>> rows = [Row(n, n, datetime(2024, 3, 1, n), {"wind": 5.0 + n, "power": 50.0 * n}, "T01") for n in (1, 2, 2, 3)]
     >>> for step in take_rows(fleet, plan, "T01", rows):
-    ...     print(step.row.number, step.law and sorted(step.law.mean), step.reason)
+    ...     print(step.row.number, step.prediction and sorted(step.prediction.mean), step.reason)
     1 None None
     2 ['power'] None
     2 None the time 2024-03-01 02:00:00 is not after that of the row before
@@ -176,12 +176,12 @@ def take_rows(
     for row in rows:
         x, y = plan.split(row)
         try:
-            law, expected = _take(members, plan, key, row, x, y, learn_only, watch)
+            prediction, expected = _take(members, plan, key, row, x, y, learn_only, watch)
         except (TypeError, ValueError) as error:
             # The model counts rows too, from 0 and without bad ones.
             steps.append(Step(row, None, re.sub(r"^row \d+: ", "", str(error))))
         else:
-            steps.append(Step(row, law or None, None, expected or None))
+            steps.append(Step(row, prediction or None, None, expected or None))
     return steps
 
 
@@ -195,7 +195,7 @@ def _take(
     learn_only: bool,
     watch: bool,
 ) -> tuple[Any, Any]:
-    """The law that was asked for, and what was expected of the row."""
+    """The distribution that was asked for, and what was expected of the row."""
     model = members.peek(key)
     watch = watch and model is not None and model.n_rows >= WATCH_ROWS
     # A forecaster refuses such a row itself.
@@ -204,9 +204,9 @@ def _take(
     n_rows = 0 if model is None else model.n_rows
     asked = not learn_only and (n_rows % plan.every == 0 or (plan.horizon is None and not y))
     if plan.horizon is None:
-        law = members.predict_one(key, x, with_dist=True) if asked or watch else None
+        prediction = members.predict_one(key, x, with_dist=True) if asked or watch else None
         members.learn_one(key, x, y)
-        return law if asked else None, law if watch else None
+        return prediction if asked else None, prediction if watch else None
     # Behind a gap, a forecast of one step is about another row.
     expects = watch and model.is_next(row.time)
     expected = members.forecast(key, 1, with_dist=True) if expects else None

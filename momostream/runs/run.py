@@ -52,7 +52,7 @@ DELIVER_SECONDS = 1.0
 N_SENT = 5000
 # Rows of a block that are still taken when a run is to stop; with more, it goes on from the last commit.
 STOP_ROWS = 2000
-# Laws whose intervals are found together.
+# Distributions whose intervals are found together.
 N_TOGETHER = 128
 
 
@@ -393,15 +393,19 @@ class Run:
         """What goes out of these steps; scores are kept along the way."""
         out: list[tuple[int, Channel, Any, int, str]] = []
         targets = self.plan.targets
-        outlooks = iter(PredictedValues.many([s.law for s in steps if s.law is not None], targets, self.plan.level))
+        outlooks = iter(
+            PredictedValues.many([s.prediction for s in steps if s.prediction is not None], targets, self.plan.level)
+        )
         if self.alarms is not None:
             watched = [step for step in steps if step.expected is not None]
-            laws = [step.expected for step in watched if step.expected is not None]
-            for step, expected in zip(watched, PredictedValues.many(laws, targets, self.alarm_level), strict=True):
+            predictions = [step.expected for step in watched if step.expected is not None]
+            for step, expected in zip(
+                watched, PredictedValues.many(predictions, targets, self.alarm_level), strict=True
+            ):
                 for text in alarm_texts(step.row, expected, targets, self.alarm_level):
                     out.append((step.row.number, self.alarms, _member(step.row.key), step.row.offset, text))
         for step in steps:
-            outlook = None if step.law is None else next(outlooks)
+            outlook = None if step.prediction is None else next(outlooks)
             if self.track is not None and not self.learn_only:
                 self._score(step.row, outlook)
             if outlook is not None:
@@ -415,7 +419,7 @@ class Run:
     def _score(self, row: Row, outlook: PredictedValues | None) -> None:
         assert self.track is not None
         _, y = self.plan.split(row)
-        # The law of a row is about that row, a forecast about those that follow.
+        # The distribution of a row is about that row, a forecast about those that follow.
         if outlook is not None and self.plan.horizon is None:
             self.track.expect(outlook)
         if self.track.observe(row.number, y, row.time):

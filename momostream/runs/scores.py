@@ -59,9 +59,9 @@ _NO_TIES = np.empty((0, 0))
 
 
 class _Joint(NamedTuple):
-    """A law of single values."""
+    """A distribution of single values."""
 
-    law: Array
+    planes: Array
     between_steps: Array
     between_series: Array
 
@@ -100,8 +100,8 @@ class Track:
     >>> for row in range(1, 301):
     ...     wind = rng.uniform(4, 12)
     ...     x, y = {"wind": wind}, {"power": wind**3 + rng.normal()}
-    ...     if law := model.predict_one(x, with_dist=True):
-    ...         track.expect(PredictedValues.of(law, track.targets, track.level))
+    ...     if prediction := model.predict_one(x, with_dist=True):
+    ...         track.expect(PredictedValues.of(prediction, track.targets, track.level))
     ...     _ = track.observe(row, y)
     ...     model.learn_one(x, y)
     >>> track.n_scored, bool(track.summary.loc["power", "rmse"] < 0.2 * track.summary.loc["power", "naive"])
@@ -249,7 +249,7 @@ class Track:
 
     @property
     def pit(self) -> pd.DataFrame:
-        """How many values lay where in their laws: counts by probability below, uniform if the laws are honest."""
+        """Counts of values by the probability below them, uniform if the predictions are honest."""
         import pandas as pd
 
         edges = pd.Index(np.arange(N_BINS) / N_BINS, name="probability")
@@ -315,21 +315,25 @@ def _means(sums: Array, counts: Array) -> Array:
 
 def _waiting_state(waiting: _Waiting) -> dict[str, Any]:
     outlook = waiting.outlook
-    if not isinstance(outlook.law, Forecast):
+    if not isinstance(outlook.prediction, Forecast):
         raise TypeError("a prediction of one row still waits for it: save between rows")
     return {
-        "mean": outlook.mean, "lower": outlook.lower, "upper": outlook.upper, "law": outlook.law.law,
-        "series": Vocabulary(outlook.law.series).state(), "Y": waiting.Y, "last": waiting.last,
+        "mean": outlook.mean, "lower": outlook.lower, "upper": outlook.upper, "law": outlook.prediction.planes,
+        "series": Vocabulary(outlook.prediction.series).state(), "Y": waiting.Y, "last": waiting.last,
         "row": waiting.row, "time": waiting.time, "interval": waiting.interval,
     }  # fmt: skip
 
 
 def _slim(outlook: PredictedValues) -> PredictedValues:
     """The same without what ties steps to each other, which is large and not scored."""
-    law = outlook.law
-    if not isinstance(law, Forecast):
+    prediction = outlook.prediction
+    if not isinstance(prediction, Forecast):
         return outlook
-    return outlook._replace(law=Forecast(_Joint(law.law, _NO_TIES, _NO_TIES), law.series, targets=law.targets))
+    return outlook._replace(
+        prediction=Forecast(
+            _Joint(prediction.planes, _NO_TIES, _NO_TIES), prediction.series, targets=prediction.targets
+        )
+    )
 
 
 def _waiting_from_state(state: Mapping[str, Any], bounds: TargetMap | None) -> _Waiting:

@@ -381,7 +381,7 @@ def plot_correlation(
     ax
         Axes to draw into; None makes a figure.
     names
-        Names of the outputs; None takes those of the law, or of the data frame.
+        Names of the outputs; None takes those of the distribution, or of the data frame.
 
     Returns
     -------
@@ -423,14 +423,14 @@ def plot_correlation(
 def _correlation(source: Any, row: int) -> tuple[Array, list[Hashable] | None]:
     """Correlation matrix at a row, NaN where a variance is zero or infinite, and the names that came with it."""
     names: Any = getattr(source, "targets", getattr(source, "columns", None))
-    law = source
+    distribution = source
     if isinstance(source, Forecast):
-        # Each step on its own: the law of all values together is far larger.
-        names, law = source.series, source.each_step
+        # Each step on its own: the distribution of all values together is far larger.
+        names, distribution = source.series, source.each_step
     elif isinstance(source, Prediction):
-        law = source.distribution
-    if isinstance(law, Distribution):
-        covariance = law[range(law.n_rows)[row]].cov[0]
+        distribution = source.distribution
+    if isinstance(distribution, Distribution):
+        covariance = distribution[range(distribution.n_rows)[row]].cov[0]
     else:
         covariance = np.asarray(source, dtype=np.float64)
         covariance = covariance[row] if covariance.ndim == 3 else covariance
@@ -471,9 +471,9 @@ def plot_scores(track: Track) -> Figure:
     >>> from momostream import MOMoGPRegressor
     >>> model, track = MOMoGPRegressor(experts=("lags",), seed=0), Track(["power"])
     >>> for row in range(1, 101):
-    ...     law = model.predict_one({}, with_dist=True)
-    ...     if law:
-    ...         track.expect(PredictedValues.of(law, track.targets, track.level))
+    ...     distribution = model.predict_one({}, with_dist=True)
+    ...     if distribution:
+    ...         track.expect(PredictedValues.of(distribution, track.targets, track.level))
     ...     y = {"power": np.sin(row / 5)}
     ...     _ = track.observe(row, y)
     ...     model.learn_one({}, y)
@@ -580,18 +580,18 @@ def _fit_scale(ax: Axes, values: Sequence[pd.DataFrame]) -> None:
 
 
 def plot_calibration(source: Track | pd.DataFrame | ArrayLike, ax: Axes | None = None) -> Figure:
-    """Draw how often values fell into each twentieth of their predicted laws.
+    """Draw how often values fell into each twentieth of their predicted distributions.
 
-    All bars are equally high, up to chance, where predictions are honest. A hump in the middle: the laws are too wide;
-    a trough: too narrow; a slope: they lie to one side. The band holds 95 of 100 bars of an honest forecaster whose
-    errors are independent; forecasts of many steps overlap, and so do their errors.
+    All bars are equally high, up to chance, where predictions are honest. A hump in the middle: the distributions are
+    too wide; a trough: too narrow; a slope: they lie to one side. The band holds 95 of 100 bars of an honest forecaster
+    whose errors are independent; forecasts of many steps overlap, and so do their errors.
 
     Parameters
     ----------
     source
         Scores of a run; or counts, a row for each of equal bins and a column for each target; or values of the
-        predicted distribution functions at what was observed (``law.cdf(y)``), shape (n,) or (n, n_targets), NaN where
-        nothing was.
+        predicted distribution functions at what was observed (``distribution.cdf(y)``), shape (n,) or (n, n_targets),
+        NaN where nothing was.
     ax
         Axes to draw into, for one target; None makes a figure, of the first 12 targets where there are more.
 

@@ -108,8 +108,8 @@ def write_report(
     >>> model, track = MOMoGPRegressor(seed=0), Track(["power"])
     >>> for row in range(1, 61):
     ...     x, y = {"wind": row % 7}, {"power": 3.0 * (row % 7)}
-    ...     if law := model.predict_one(x, with_dist=True):
-    ...         track.expect(PredictedValues.of(law, track.targets, track.level))
+    ...     if distribution := model.predict_one(x, with_dist=True):
+    ...         track.expect(PredictedValues.of(distribution, track.targets, track.level))
     ...     _ = track.observe(row, y)
     ...     model.learn_one(x, y)
     >>> with tempfile.TemporaryDirectory() as folder:

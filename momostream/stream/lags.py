@@ -111,15 +111,15 @@ class Autoregression:
             self._waiting = at + 1
         self.n_rows += 1
 
-    def learn_rows(self, X: Array, Y: Array, laws: Array) -> None:
-        """Predict and learn rows one after the other; ``laws`` ``(n, 2, 3, n_targets)`` gets locations and spreads.
+    def learn_rows(self, X: Array, Y: Array, plane_rows: Array) -> None:
+        """Predict and learn rows in order; ``plane_rows`` ``(n, 2, 3, n_targets)`` gets locations and spreads.
 
         No more rows than `room`, and not the very first one.
         """
         learn_lags_rows(
             X, Y, self._clip, self.forgetting, self.discount, self.short, self.past_x,
             self.past_y, self.units, self._f, self._gains, self._means, self._c, self._error, self.P, self.B,
-            self.residuals, self._features[self._waiting :], self._changes[self._waiting :], laws,
+            self.residuals, self._features[self._waiting :], self._changes[self._waiting :], plane_rows,
         )  # fmt: skip
         self._waiting += len(X)
         self.n_rows += len(X)

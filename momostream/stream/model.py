@@ -13,14 +13,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from momostream.distributions.joint import Distribution, MixtureDistribution
-from momostream.distributions.mixtures import Law, Mixture, Routed, StudentT
-from momostream.distributions.stacked import StackedLaw, Wrap, joint_law
-from momostream.stream.circuits import Circuits, StreamSettings, log
+from momostream.distributions.mixtures import Mixture, Multivariate, Routed, StudentT
+from momostream.distributions.stacked import StackedDistribution, Wrap, joint_distribution
+from momostream.stream.circuits import Circuits, log
 from momostream.stream.lags import Autoregression
 from momostream.stream.moments import RunningMoments
+from momostream.stream.settings import StreamSettings
 from momostream.stream.stack import Stack
 
-__all__ = ["StreamModel", "StreamSettings"]
+__all__ = ["StreamModel"]
 
 Array = NDArray[np.float64]
 
@@ -55,17 +56,17 @@ class StreamModel(Circuits):
         self._scratch()
 
     def _scratch(self) -> None:
-        """Buffers, and views of the stack's law in which the experts write."""
+        """Buffers, and views of the stack's distribution in which the experts write."""
         self._point = np.zeros(len(self.rows.fill))
         self._views = [self._point[tree.start :] for tree in self.trees]
         self._x = self._point[1:]
-        law, n = self.stack.law, len(self.trees)
+        planes, n = self.stack.planes, len(self.trees)
         self._asked: list[tuple[Any, Array, Array, Array]] = [
-            (tree.predict, view, law[0, k], law[1, k])
+            (tree.predict, view, planes[0, k], planes[1, k])
             for k, (tree, view) in enumerate(zip(self.trees, self._views, strict=True))
         ]
         if self.lags is not None:
-            self._asked.append((self.lags.predict, self._x, law[0, n : n + 3], law[1, n : n + 3]))
+            self._asked.append((self.lags.predict, self._x, planes[0, n : n + 3], planes[1, n : n + 3]))
         self._is_stacked = self.settings.weights == "stacking"
         self._predicted: bytes | None = None
 
@@ -86,32 +87,32 @@ class StreamModel(Circuits):
                 predict(view, location, spread)
             self.stack.predict()
             self._predicted = key
-        return self.stack.mean if self._is_stacked else self._shares() @ self.stack.law[0]
+        return self.stack.mean if self._is_stacked else self._shares() @ self.stack.planes[0]
 
     def _shares(self) -> Array:
         """Weight of each expert where they are not stacked."""
-        known = np.isfinite(self.stack.law[1]).all(axis=1)
+        known = np.isfinite(self.stack.planes[1]).all(axis=1)
         log_weights = np.where(known, self.log_evidence, -np.inf)
         if not known.any():
             return np.full(len(known), 1.0 / len(known))
         return np.exp(log_weights - np.logaddexp.reduce(log_weights))
 
-    def law(self, wrap: Wrap | None = None) -> Callable[[], Distribution]:
-        """The law of the row that was predicted last, as something that needs the model no more.
+    def distribution(self, wrap: Wrap | None = None) -> Callable[[], Distribution]:
+        """The distribution of the row that was predicted last, as something that needs the model no more.
 
         ``wrap`` turns the marginals into those of the user's units.
         """
         if not self._is_stacked:
             mixture = MixtureDistribution(self._mixture())
             return lambda: mixture
-        return StackedLaw(self.stack.law.copy(), *self.stack.copula, wrap)
+        return StackedDistribution(self.stack.planes.copy(), *self.stack.copula, wrap)
 
-    def _mixture(self) -> Law:
+    def _mixture(self) -> Multivariate:
         shares = self._shares()
-        location, spread = self.stack.law[0], self.stack.law[1]
-        parts: list[Law] = []
+        location, spread = self.stack.planes[0], self.stack.planes[1]
+        parts: list[Multivariate] = []
         for tree, view in zip(self.trees, self._views, strict=True):
-            parts.append(tree.law(tree.root, view, self.n_targets))
+            parts.append(tree.distribution(tree.root, view, self.n_targets))
         for k in range(len(parts), len(shares)):
             scale = np.where(np.isfinite(spread[k]) & (spread[k] > 0.0), spread[k], 1.0)
             parts.append(StudentT(location[k][None].copy(), np.diag(scale**2), 10.0))
@@ -186,40 +187,40 @@ class StreamModel(Circuits):
         else:
             self.inputs.learn_rows(np.ascontiguousarray(X))
         numbers = self.rows.extend(points, Y)
-        laws = np.empty((len(X), 5, len(self.settings.members), self.n_targets))
-        self._fill(laws, lambda k, P, a, b: self.trees[k].learn_rows(numbers, P, Y, a, b), points)
+        plane_rows = np.empty((len(X), 5, len(self.settings.members), self.n_targets))
+        self._fill(plane_rows, lambda k, P, a, b: self.trees[k].learn_rows(numbers, P, Y, a, b), points)
         if self.lags is not None:
             part = np.empty((len(X), 2, 3, self.n_targets))
             self.lags.learn_rows(np.ascontiguousarray(points[:, 1:]), Y, part)
-            laws[:, :2, len(self.trees) :] = part
-        self.stack.learn_rows(Y, laws)
+            plane_rows[:, :2, len(self.trees) :] = part
+        self.stack.learn_rows(Y, plane_rows)
         self.n_learnt += len(X)
         self._predicted = None
         self._forget()
 
-    def _fill(self, laws: Array, ask: Callable[[int, Array, Array, Array], None], points: Array) -> None:
+    def _fill(self, plane_rows: Array, ask: Callable[[int, Array, Array, Array], None], points: Array) -> None:
         """Let each tree write its locations and spreads."""
         for k, tree in enumerate(self.trees):
             part = np.empty((2, len(points), self.n_targets))
             ask(k, np.ascontiguousarray(points[:, tree.start :]), part[0], part[1])
-            laws[:, 0, k], laws[:, 1, k] = part
+            plane_rows[:, 0, k], plane_rows[:, 1, k] = part
 
     def predict_many(
         self, X: Array, times: Array, names: tuple[Hashable, ...] | None = None, wrap: Wrap | None = None
     ) -> Distribution:
-        """The law of many rows, all given the rows learnt so far."""
+        """The distribution of many rows, all given the rows learnt so far."""
         points = np.column_stack([times, np.where(np.isnan(X), self.inputs.mean, X)])
         if not self._is_stacked:
             return _many_mixtures(self, points, names)
-        laws = np.empty((len(X), 5, len(self.settings.members), self.n_targets))
-        self._fill(laws, lambda k, P, a, b: self.trees[k].predict_rows(P, a, b), points)
+        plane_rows = np.empty((len(X), 5, len(self.settings.members), self.n_targets))
+        self._fill(plane_rows, lambda k, P, a, b: self.trees[k].predict_rows(P, a, b), points)
         if self.lags is not None:
             part = np.empty((2, len(X), 3, self.n_targets))
             self.lags.predict_rows(np.ascontiguousarray(points[:, 1:]), part[0], part[1])
-            laws[:, 0, len(self.trees) :], laws[:, 1, len(self.trees) :] = part
-        self.stack.predict_rows(laws)
+            plane_rows[:, 0, len(self.trees) :], plane_rows[:, 1, len(self.trees) :] = part
+        self.stack.predict_rows(plane_rows)
         self._predicted = None
-        return joint_law(laws, *self.stack.copula, wrap, names)
+        return joint_distribution(plane_rows, *self.stack.copula, wrap, names)
 
     # ------------------------------------------------------------------ the root
 
@@ -242,7 +243,7 @@ class StreamModel(Circuits):
         neighbours
             Number, similarity, point and targets of stored rows, nearest first.
         """
-        shares = self.stack.law[4].copy()
+        shares = self.stack.planes[4].copy()
         if not self._is_stacked:
             shares = np.repeat(self._shares()[:, None], self.n_targets, axis=1)
         relevance = np.zeros(1 + self.n_inputs)
@@ -288,16 +289,19 @@ class StreamModel(Circuits):
     def _weigh(self, y: Array) -> None:
         """Where experts are not stacked: weigh them by the product of all their densities if that is asked for."""
         shares = self._shares()[:, None]
-        location, spread = self.stack.law[0], np.where(np.isfinite(self.stack.law[1]), self.stack.law[1], 0.0)
+        location, spread = (
+            self.stack.planes[0],
+            np.where(np.isfinite(self.stack.planes[1]), self.stack.planes[1], 0.0),
+        )
         mean = (shares * location).sum(axis=0)
         with np.errstate(over="ignore"):
             squares = np.where(shares > 0.0, spread**2 + (location - mean) ** 2, 0.0)
         variance = (shares * squares).sum(axis=0)
         self.stack.note(np.where(variance > 0.0, (y - mean) / np.sqrt(np.maximum(variance, 1e-300)), np.nan))
         if self.settings.weights == "posterior":
-            law = self.stack.law
+            planes = self.stack.planes
             with np.errstate(invalid="ignore", divide="ignore"):
-                density = -0.5 * ((y - law[0]) / law[1]) ** 2 - np.log(law[1])
+                density = -0.5 * ((y - planes[0]) / planes[1]) ** 2 - np.log(planes[1])
             self.log_evidence += np.nansum(np.where(np.isfinite(density), density, 0.0), axis=1)
             self.log_evidence -= self.log_evidence.max()
 
@@ -345,8 +349,8 @@ class StreamModel(Circuits):
 
 def _many_mixtures(model: StreamModel, points: Array, names: tuple[Hashable, ...] | None) -> Distribution:
     """Exact mixtures of many rows, each on its own: components differ from row to row."""
-    laws = []
+    distributions = []
     for point in points:
         model.predict(point[1:], float(point[0]))
-        laws.append(model._mixture())
-    return MixtureDistribution(Routed(np.arange(len(laws)), laws), names)
+        distributions.append(model._mixture())
+    return MixtureDistribution(Routed(np.arange(len(distributions)), distributions), names)

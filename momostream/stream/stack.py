@@ -58,7 +58,7 @@ class Stack:
 
     Attributes
     ----------
-    law
+    planes
         Shape ``(5, n_experts, n_targets)``: location, spread (both written by the experts), scale, degrees of freedom
         and weight (written by `predict`).
     mean
@@ -68,7 +68,7 @@ class Stack:
     --------
     >>> stack = Stack(n_experts=2, n_targets=1)
     >>> for y in (1.0, 1.2, 0.8, 1.1, 0.9, 1.0, 1.2, 0.8):
-    ...     stack.law[0], stack.law[1] = [[1.0], [5.0]], 0.2
+    ...     stack.planes[0], stack.planes[1] = [[1.0], [5.0]], 0.2
     ...     _ = stack.predict()
     ...     stack.learn(np.array([y]))
     >>> bool(stack.weights[0, 0] > 0.6)
@@ -95,8 +95,8 @@ class Stack:
     def _scratch(self) -> None:
         K, P = self.mixing.shape[1:]
         C = len(SPEEDS)
-        self.law = np.full((5, K, P), np.inf)
-        self._laws = self.law[None]
+        self.planes = np.full((5, K, P), np.inf)
+        self._plane_ring = self.planes[None]
         self.mean = np.zeros(P)
         self._rates = np.array([self.eta, LEAST_WEIGHT, TAIL_STEP, TAIL_DISCOUNT, SCALE_STEP, USUAL_STEP])
         self._likelihood, self._scores, self._work = np.empty(K), np.full(P, np.nan), np.empty((2, P))
@@ -116,29 +116,30 @@ class Stack:
         """Correlation between the outputs and degrees of freedom of the copula that has predicted best so far."""
         if self._copula is None:
             speed, tail = divmod(int(self.fit.argmax()), len(COPULA_TAILS))
-            # A copy: laws that were handed out keep the correlation of their time.
+            # A copy: distributions that were handed out keep the correlation of their time.
             self._copula = self._R[speed].copy(), COPULA_TAILS[tail]
         return self._copula
 
     def predict(self) -> Array:
-        """Fill in scales, tails and weights of `law` and return the stacked mean."""
-        stack_predict(SHARPNESS, tail_candidates(), self.mixing, self.tails, self.outputs, self.law, self.mean)
+        """Fill in scales, tails and weights of `distribution` and return the stacked mean."""
+        stack_predict(SHARPNESS, tail_candidates(), self.mixing, self.tails, self.outputs, self.planes, self.mean)
         return self.mean
 
     def learn(self, y: Array) -> None:
         """Learn from the targets of the row that was predicted last; NaN is missing."""
-        self._learn(y[None], self._laws)
+        self._learn(y[None], self._plane_ring)
 
-    def learn_rows(self, Y: Array, laws: Array) -> None:
-        """Predict and learn rows one after the other; ``laws`` ``(n, 5, n_experts, n_targets)`` as `law` for each."""
-        self._learn(Y, laws)
+    def learn_rows(self, Y: Array, plane_rows: Array) -> None:
+        """Predict and learn rows in order; ``plane_rows`` ``(n, 5, n_experts, n_targets)`` as `planes` for each."""
+        self._learn(Y, plane_rows)
 
-    def _learn(self, Y: Array, laws: Array) -> None:
+    def _learn(self, Y: Array, plane_rows: Array) -> None:
         # One call also for one row: it costs less than several smaller ones.
         stack_learn_rows(
             SHARPNESS, self._rates, self.n_rows, self._every, Y, tail_candidates(), cdf_tables(), _SPEEDS,
             COPULA_DISCOUNT, _COPULA_TAILS, self._norms, _quantile_tables(), PRIOR_ROWS * Y.shape[1],
-            CORRELATION_FLOOR, self.mixing, self.tails, self.outputs, laws, self.mean, self._likelihood, self._scores,
+            CORRELATION_FLOOR, self.mixing, self.tails, self.outputs, plane_rows, self.mean, self._likelihood,
+            self._scores,
             self._R, self._factors, self._log_dets, self.moments, self.pairs, self.fit, self._work,
         )  # fmt: skip
         before = self.n_rows // self._every
@@ -146,10 +147,10 @@ class Stack:
         if self.n_rows // self._every > before:
             self._copula = None
 
-    def predict_rows(self, laws: Array) -> Array:
-        """Fill in ``laws`` ``(n, 5, n_experts, n_targets)`` as `predict` does for one row; returns the means."""
-        means = np.empty((len(laws), laws.shape[3]))
-        stack_predict_rows(SHARPNESS, tail_candidates(), self.mixing, self.tails, self.outputs, laws, means)
+    def predict_rows(self, plane_rows: Array) -> Array:
+        """Fill in ``plane_rows`` ``(n, 5, n_experts, n_targets)`` as `predict` does for one row; returns the means."""
+        means = np.empty((len(plane_rows), plane_rows.shape[3]))
+        stack_predict_rows(SHARPNESS, tail_candidates(), self.mixing, self.tails, self.outputs, plane_rows, means)
         return means
 
     @property

@@ -3,7 +3,8 @@
 A row goes down to one leaf per induced tree and output. A leaf that has grown too large is cut in two by a gate; cuts
 of the same covariate that follow each other become one gate with many cells, searched by bisection, because a stream
 that drifts is cut along time again and again. Where the circuit mixes, a full leaf becomes a sum over gates on
-different covariates; the law of a sum is matched by one location and spread per output for the experts at the root.
+different covariates; the distribution of a sum is matched by one location and spread per output for the experts at the
+root.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from momostream.distributions.mixtures import Law, Mixture, Product, StudentT
+from momostream.distributions.mixtures import Mixture, Multivariate, Product, StudentT
 from momostream.distributions.student import t_log_pdf
 from momostream.gp.covariance import Covariance, Prior, input_spread
 from momostream.gp.cuts import gate_cuts, split_outputs
@@ -41,7 +42,7 @@ GONE = "gone"
 LEAST_WEIGHT = 1e-4
 # Outputs that hyper-parameters are tuned for, at most: steps of a forecast resemble each other.
 TUNED_OUTPUTS = 48
-# Degrees of freedom of a leaf's law are at least these.
+# Degrees of freedom of a leaf's distribution are at least these.
 LEAST_DOF = 2.5
 
 
@@ -387,8 +388,8 @@ class Tree:
         for leaf in self.leaves(node):
             leaf.busy = kind
 
-    def law(self, node: Node, x: Array, targets: int) -> Law:
-        """The exact law of the row that was predicted last, as a mixture of independent Student-t's."""
+    def distribution(self, node: Node, x: Array, targets: int) -> Multivariate:
+        """The exact distribution of the row that was predicted last, as a mixture of independent Student-t's."""
         if isinstance(node, Leaf):
             location, spread = np.empty((2, targets))
             node.predict(x, location, spread)
@@ -396,11 +397,11 @@ class Tree:
             dof = math.inf if self.growth.coupling == "independent" else max(float(node.outputs[3].min()), LEAST_DOF)
             return StudentT(location[None], np.diag(spread**2), dof)
         if isinstance(node, Gate):
-            return self.law(node.children[bisect_left(node.cuts, x[node.column])], x, targets)
+            return self.distribution(node.children[bisect_left(node.cuts, x[node.column])], x, targets)
         if isinstance(node, Bundle):
-            parts = [self.law(c, x, len(p)) for c, p in zip(node.children, node.places, strict=True)]
+            parts = [self.distribution(c, x, len(p)) for c, p in zip(node.children, node.places, strict=True)]
             return Product(parts, node.places)
-        return Mixture(node.log_weights[:, 0], [self.law(child, x, targets) for child in node.children])
+        return Mixture(node.log_weights[:, 0], [self.distribution(child, x, targets) for child in node.children])
 
     # ------------------------------------------------------------------ growing
 

@@ -53,7 +53,7 @@ def correlation_of(S):
     return S / np.outer(size, size)
 
 
-# ---------------------------------------------------------------------------------------------- the law
+# ---------------------------------------------------------------------------------------------- the distribution
 
 
 @pytest.mark.parametrize("rows", [problem, with_gaps])
@@ -299,9 +299,9 @@ def test_hard_cases_have_finite_densities(case):
     assert np.isfinite(answer.mean).all() and np.all(answer.spread >= 1.0) and np.isfinite(answer.S).all()
     assert np.all(np.linalg.eigvalsh(expert.correlation()) > 0)
     assert_allclose(np.diag(expert.correlation()), 1.0, rtol=1e-9)
-    law = StudentT(answer.mean, answer.S, answer.dof, answer.spread)
+    distribution = StudentT(answer.mean, answer.S, answer.dof, answer.spread)
     for asked in (answer.mean, answer.mean + 3 * answer.scale, answer.mean + 1.0):
-        assert np.isfinite(law.log_pdf(asked)).all()
+        assert np.isfinite(distribution.log_pdf(asked)).all()
     assert np.isfinite(expert.log_evidence())
     for blocks in (None, np.arange(len(X)) // 4):
         own = expert.held_out(X, Y, blocks)

@@ -15,14 +15,15 @@ from scipy.special import logsumexp
 from scipy.stats import multivariate_normal
 
 from momostream.batch.experts import CircuitExpert, ExpertSpec, FactorBudget, LinearMember
-from momostream.batch.model import EXACT_ROWS, LOCAL_ROWS, Model, Settings
+from momostream.batch.model import EXACT_ROWS, LOCAL_ROWS, Model
 from momostream.batch.nodes import GATE, OUTPUTS, REGION, SUM, Circuit
+from momostream.batch.settings import Settings
 from momostream.batch.weights import LEAST_WEIGHT
 from momostream.distributions.joint import CopulaDistribution, MixtureDistribution
 from momostream.distributions.student import t_variance
 from momostream.estimators.presets import PRESETS
 from tests import naive
-from tests.test_inference import induced_trees, leaves_of
+from tests.batch.test_passes import induced_trees, leaves_of
 
 DEFAULT = ("matern32", "warped matern12", "linear")
 
@@ -42,10 +43,16 @@ def fitted(X, Y, **settings):
 
 
 def answers(model, X):
-    """Everything that a prediction says about its marginals and joint law, as one array."""
-    law = model.predict(X)
-    parts = [law.mean, law.std, law.quantile(0.05), law.log_pdf_each(law.mean), law.cov.reshape(len(X), -1)]
-    return np.column_stack([*parts, law.log_pdf(law.mean + 0.5 * law.std)])
+    """Everything that a prediction says about its marginals and joint distribution, as one array."""
+    distribution = model.predict(X)
+    parts = [
+        distribution.mean,
+        distribution.std,
+        distribution.quantile(0.05),
+        distribution.log_pdf_each(distribution.mean),
+        distribution.cov.reshape(len(X), -1),
+    ]
+    return np.column_stack([*parts, distribution.log_pdf(distribution.mean + 0.5 * distribution.std)])
 
 
 def circuits(model):
@@ -68,9 +75,9 @@ def test_one_expert_with_one_region_predicts_as_the_region(weights):
     assert_array_equal(region.X, X)
     assert_array_equal(region.Y, Y)
     T = toy(9, seed=1)[0]
-    law, answer = model.predict(T), region.predict(T)
-    assert_array_equal(law.mean, answer.mean)
-    assert_allclose(law.cov, answer.spread[:, None, None] * answer.S * t_variance(answer.dof))
+    distribution, answer = model.predict(T), region.predict(T)
+    assert_array_equal(distribution.mean, answer.mean)
+    assert_allclose(distribution.cov, answer.spread[:, None, None] * answer.S * t_variance(answer.dof))
     mean, cov = model.covariance_between_rows(T)
     assert_allclose(mean, answer.mean)
     variance = np.diag(answer.S) * t_variance(answer.dof)
@@ -82,14 +89,14 @@ def test_independent_coupling_is_one_gaussian_region_per_output():
     model = fitted(X, Y, experts=("rbf",), weights="uniform", coupling="independent")
     (expert,) = model.members
     T = toy(9, seed=1)[0]
-    law = model.predict(T)
+    distribution = model.predict(T)
     assert [list(outputs) for outputs in expert.outputs] == [[0], [1], [2]]
     for p, region in enumerate(expert.regions):
         answer = region.predict(T)
         assert answer.dof == np.inf
-        assert_array_equal(law.mean[:, p], answer.mean[:, 0])
-        assert_allclose(law.std[:, p], answer.scale[:, 0])
-    assert_array_equal(law.cov, law.cov * np.eye(3))
+        assert_array_equal(distribution.mean[:, p], answer.mean[:, 0])
+        assert_allclose(distribution.std[:, p], answer.scale[:, 0])
+    assert_array_equal(distribution.cov, distribution.cov * np.eye(3))
 
 
 def test_stacking_one_expert_leaves_it_all_the_weight_and_the_region_s_mean():
@@ -104,8 +111,8 @@ def test_which_law_comes_out():
     X, Y = toy(30)
     assert isinstance(fitted(X, Y).predict(X), CopulaDistribution)
     assert isinstance(fitted(X, Y, weights="uniform").predict(X), MixtureDistribution)
-    law = fitted(X, Y).predict(X[:4], targets=["a", "b"])
-    assert law.targets == ("a", "b")
+    distribution = fitted(X, Y).predict(X[:4], targets=["a", "b"])
+    assert distribution.targets == ("a", "b")
 
 
 def test_no_iterations_keep_the_centre_of_the_prior():
@@ -205,7 +212,7 @@ def test_uniform_weights():
     for node in inner:
         assert_allclose(np.exp(node.log_weights), 1 / 2)
     T = toy(9, seed=1)[0]
-    each = [member.law(T).mean for member in model.members]
+    each = [member.distribution(T).mean for member in model.members]
     assert_allclose(model.predict(T).mean, np.mean(each, axis=0))
 
 
@@ -555,9 +562,9 @@ def test_regions_above_m_rows_are_split_as_they_grow(caplog):
     with caplog.at_level(logging.INFO, logger="momostream"):
         for start in range(15, 200, 10):
             model.learn(X[start : start + 10], Y[start : start + 10])
-            law = model.predict(X)
-            assert np.isfinite(law.mean).all()
-            assert np.isfinite(law.std).all()
+            distribution = model.predict(X)
+            assert np.isfinite(distribution.mean).all()
+            assert np.isfinite(distribution.std).all()
             assert max(region.n_rows for region in expert.regions) <= 20
     assert "was split" in caplog.text
     # The first split mixes, deeper ones are single gates.
@@ -591,11 +598,11 @@ def test_presets_learn_on_through_splits(name):
     model = fitted(X[:30], Y[:30], **{**PRESETS[name], "max_points": 20, "max_iterations": 1})
     for start in range(30, 70, 20):
         model.learn(X[start : start + 20], Y[start : start + 20])
-    law = model.predict(X)
-    assert np.isfinite(law.mean).all()
-    assert np.isfinite(law.std).all()
+    distribution = model.predict(X)
+    assert np.isfinite(distribution.mean).all()
+    assert np.isfinite(distribution.std).all()
     assert_allclose(np.exp(model.log_weights).sum(), 1)
-    assert np.sqrt(np.mean((law.mean - Y) ** 2)) < 0.5 * Y.std()
+    assert np.sqrt(np.mean((distribution.mean - Y) ** 2)) < 0.5 * Y.std()
 
 
 def test_equal_rows_above_m_do_not_split_for_ever():
@@ -776,9 +783,9 @@ def test_a_region_without_rows_answers_with_all_rows_offset_and_scale(weights):
     X, Y = toy()
     Y = 1e5 + 1e3 * Y
     model = fitted(X, Y, experts=("matern32",), weights=weights, structure=by_hand(cut=50.0))
-    law = model.predict(np.array([[0.0, 60.0]]))
-    assert_allclose(law.mean, Y.mean(axis=0)[None])
-    lower, upper = law.interval(0.9)
+    distribution = model.predict(np.array([[0.0, 60.0]]))
+    assert_allclose(distribution.mean, Y.mean(axis=0)[None])
+    lower, upper = distribution.interval(0.9)
     assert (upper - lower > Y.std(axis=0)).all()
     assert (upper - lower < 20 * Y.std(axis=0)).all()
 
@@ -832,9 +839,9 @@ def test_presets_fit_and_predict(name):
         X, Y, **{**PRESETS[name], "max_iterations": 10, **({"max_points": 30} if "max_points" in PRESETS[name] else {})}
     )
     T, truth = toy(50, n_outputs=3, seed=1)
-    law = model.predict(T)
-    assert np.sqrt(np.mean((law.mean - truth) ** 2)) < 0.5 * truth.std()
-    lower, upper = law.interval(0.9)
+    distribution = model.predict(T)
+    assert np.sqrt(np.mean((distribution.mean - truth) ** 2)) < 0.5 * truth.std()
+    lower, upper = distribution.interval(0.9)
     assert 0.7 < np.mean((lower < truth) & (truth < upper)) <= 1
     (expert,) = model.members
     count = {kind: expert.circuit.count(kind) for kind in (SUM, GATE, OUTPUTS)}
@@ -892,10 +899,10 @@ def test_missing_targets_are_left_out_of_their_output(settings):
     X, Y = toy(n_inputs=3)
     gaps = Y.copy()
     gaps[::3, 1] = np.nan
-    law = fitted(X, gaps, **settings).predict(X)
-    assert np.isfinite(law.mean).all()
-    assert np.isfinite(law.std).all()
-    assert np.sqrt(np.mean((law.mean[:, 1] - Y[:, 1]) ** 2)) < 0.7 * Y[:, 1].std()
+    distribution = fitted(X, gaps, **settings).predict(X)
+    assert np.isfinite(distribution.mean).all()
+    assert np.isfinite(distribution.std).all()
+    assert np.sqrt(np.mean((distribution.mean[:, 1] - Y[:, 1]) ** 2)) < 0.7 * Y[:, 1].std()
 
 
 def test_independent_regions_hold_only_rows_with_their_target():
@@ -923,9 +930,9 @@ def test_rows_without_a_target_teach_nothing_about_it():
     after = model.predict(far_X)
     assert_allclose(after.mean[:, 1], before.mean[:, 1], rtol=1e-6)
     assert_allclose(after.std[:, 1], before.std[:, 1], rtol=1e-6)
-    for law in (after, at_once):
-        assert (law.std[:, 0] < 0.6 * before.std[:, 0]).all()
-        assert (law.std[:, 1] > 0.7 * before.std[:, 1]).all()
+    for distribution in (after, at_once):
+        assert (distribution.std[:, 0] < 0.6 * before.std[:, 0]).all()
+        assert (distribution.std[:, 1] > 0.7 * before.std[:, 1]).all()
 
 
 @pytest.mark.parametrize("coupling", ["shared", "independent"])
@@ -935,9 +942,9 @@ def test_an_output_that_a_cell_never_saw_is_predicted_in_its_own_units(coupling)
     Y[X[:, 1] > 0.5, 1] = np.nan
     known = Y[~np.isnan(Y[:, 1]), 1]
     model = fitted(X, Y, experts=("matern32",), coupling=coupling, weights="uniform", structure=by_hand())
-    law = model.predict(np.array([[0.0, 1.5]]))
-    assert_allclose(law.mean[0, 1], known.mean())
-    lower, upper = law.interval(0.9)
+    distribution = model.predict(np.array([[0.0, 1.5]]))
+    assert_allclose(distribution.mean[0, 1], known.mean())
+    lower, upper = distribution.interval(0.9)
     assert known.std() < upper[0, 1] - lower[0, 1] < 20 * known.std()
 
 
@@ -950,10 +957,10 @@ def test_an_output_that_a_cell_never_saw_is_predicted_in_its_own_units(coupling)
 @pytest.mark.parametrize("n", [1, 2, 3])
 def test_hardly_any_rows(n, settings):
     X, Y = toy(n)
-    law = fitted(X, Y, **settings).predict(X)
-    assert np.isfinite(law.mean).all()
-    assert_allclose(law.mean, Y, atol=3 * np.abs(Y).max())
-    assert (law.quantile(0.9) > law.quantile(0.1)).all()
+    distribution = fitted(X, Y, **settings).predict(X)
+    assert np.isfinite(distribution.mean).all()
+    assert_allclose(distribution.mean, Y, atol=3 * np.abs(Y).max())
+    assert (distribution.quantile(0.9) > distribution.quantile(0.1)).all()
 
 
 @pytest.mark.parametrize(
@@ -964,11 +971,11 @@ def test_constant_targets_and_covariates(settings):
     X[:, 1] = 7.0
     Y[:, 0] = 1e6
     model = fitted(X, Y, **settings)
-    law = model.predict(X[:9])
-    assert_allclose(law.mean[:, 0], 1e6, rtol=1e-6)
+    distribution = model.predict(X[:9])
+    assert_allclose(distribution.mean[:, 0], 1e6, rtol=1e-6)
     # It may move one day: about a thousandth of its size, not less and not much more.
-    assert ((law.std[:, 0] > 10) & (law.std[:, 0] < 2000)).all()
-    assert (law.log_pdf_each(law.mean + [5000.0, 0.0])[:, 0] > -100).all()
+    assert ((distribution.std[:, 0] > 10) & (distribution.std[:, 0] < 2000)).all()
+    assert (distribution.log_pdf_each(distribution.mean + [5000.0, 0.0])[:, 0] > -100).all()
     model.learn(X[:5], Y[:5])
     assert np.isfinite(model.predict(X[:9]).mean).all()
 
@@ -976,26 +983,26 @@ def test_constant_targets_and_covariates(settings):
 @pytest.mark.parametrize("settings", [{}, {"max_points": 20}, {"weights": "uniform"}])
 def test_all_rows_equal(settings):
     X, Y = np.full((40, 2), 3.0), np.arange(80.0).reshape(40, 2)
-    law = fitted(X, Y, **settings).predict(X[:1])
-    assert_allclose(law.mean[0], Y.mean(axis=0), rtol=0.1)
-    assert_allclose(law.std[0], Y.std(axis=0), rtol=0.35)
+    distribution = fitted(X, Y, **settings).predict(X[:1])
+    assert_allclose(distribution.mean[0], Y.mean(axis=0), rtol=0.1)
+    assert_allclose(distribution.std[0], Y.std(axis=0), rtol=0.35)
 
 
 @pytest.mark.parametrize("settings", [{}, {"max_points": 20}, {"weights": "uniform"}])
 def test_collinear_outputs(settings):
     X, Y = toy(50)
     Y = np.column_stack([Y, 2 * Y[:, 0], Y.sum(axis=1)])
-    law = fitted(X, Y, **settings).predict(X[:9])
-    assert np.isfinite(law.log_pdf(law.mean)).all()
-    assert (np.linalg.eigvalsh(law.cov) > -1e-9).all()
-    assert_allclose(law.mean[:, 2], 2 * law.mean[:, 0], atol=0.05)
+    distribution = fitted(X, Y, **settings).predict(X[:9])
+    assert np.isfinite(distribution.log_pdf(distribution.mean)).all()
+    assert (np.linalg.eigvalsh(distribution.cov) > -1e-9).all()
+    assert_allclose(distribution.mean[:, 2], 2 * distribution.mean[:, 0], atol=0.05)
 
 
 def test_no_covariates():
     Y = toy(30)[1]
-    law = fitted(np.empty((30, 0)), Y).predict(np.empty((2, 0)))
-    assert_allclose(law.mean, np.tile(Y.mean(axis=0), (2, 1)), atol=0.1)
-    assert_allclose(law.std, np.tile(Y.std(axis=0), (2, 1)), rtol=0.3)
+    distribution = fitted(np.empty((30, 0)), Y).predict(np.empty((2, 0)))
+    assert_allclose(distribution.mean, np.tile(Y.mean(axis=0), (2, 1)), atol=0.1)
+    assert_allclose(distribution.std, np.tile(Y.std(axis=0), (2, 1)), rtol=0.3)
 
 
 @pytest.mark.parametrize("gaps", [False, True])
@@ -1006,13 +1013,13 @@ def test_covariance_between_rows_agrees_with_the_law(settings, gaps):
         Y[::4, 1] = np.nan
     model = fitted(X, Y, **settings)
     T = toy(12, n_inputs=3, seed=1)[0]
-    law = model.predict(T)
+    distribution = model.predict(T)
     mean, cov = model.covariance_between_rows(T)
     assert cov.shape == (12, 12, 2)
-    assert_allclose(mean, law.mean)
+    assert_allclose(mean, distribution.mean)
     for p in range(2):
         assert_allclose(cov[:, :, p], cov[:, :, p].T, atol=1e-12)
-        assert_allclose(np.diag(cov[:, :, p]), law.std[:, p] ** 2)
+        assert_allclose(np.diag(cov[:, :, p]), distribution.std[:, p] ** 2)
         assert np.linalg.eigvalsh(cov[:, :, p])[0] > -1e-9
 
 

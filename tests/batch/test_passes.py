@@ -1,4 +1,4 @@
-"""Upward passes against brute force: enumerate all induced trees, mix them, no recursion over laws.
+"""Upward passes against brute force: enumerate all induced trees, mix them, no recursion over distributions.
 
 An induced tree takes one child at every sum and all children elsewhere. A circuit is the mixture of its induced trees,
 each weighted by the product of its weights; within a tree, a row reaches one region per group of outputs.
@@ -251,39 +251,39 @@ def test_the_circuits_are_not_trivial():
 @pytest.mark.parametrize("seed", SEEDS)
 def test_law_is_the_mixture_of_induced_trees(seed):
     circuit, regions, X = random_circuit(seed)
-    law = passes.law(circuit, X, posterior_leaf(regions, X))
+    distribution = passes.distribution(circuit, X, posterior_leaf(regions, X))
     Y = 2 * np.random.default_rng(seed).normal(size=(N_ROWS, N_OUTPUTS))
-    assert (law.n_rows, law.n_targets) == Y.shape
-    assert_allclose(law.log_pdf(Y), [brute_log_pdf(circuit, regions, x, y) for x, y in zip(X, Y, strict=True)])
+    assert (distribution.n_rows, distribution.n_targets) == Y.shape
+    assert_allclose(distribution.log_pdf(Y), [brute_log_pdf(circuit, regions, x, y) for x, y in zip(X, Y, strict=True)])
     for i, x in enumerate(X):
         mean, cov = brute_moments(circuit, regions, x)
-        assert_allclose(law.mean[i], mean, atol=1e-12)
-        assert_allclose(law.covariance[i], cov, rtol=1e-9, atol=1e-9)
+        assert_allclose(distribution.mean[i], mean, atol=1e-12)
+        assert_allclose(distribution.covariance[i], cov, rtol=1e-9, atol=1e-9)
 
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_marginals_of_the_law(seed):
     circuit, regions, X = random_circuit(seed)
-    law = passes.law(circuit, X, posterior_leaf(regions, X))
+    distribution = passes.distribution(circuit, X, posterior_leaf(regions, X))
     Y = 2 * np.random.default_rng(seed).normal(size=(N_ROWS, N_OUTPUTS))
-    each = law.marginals().log_pdf(Y)
+    each = distribution.marginals().log_pdf(Y)
     for p in range(N_OUTPUTS):
         alone = np.arange(N_OUTPUTS) == p
         expected = [brute_log_pdf(circuit, regions, x, y, alone) for x, y in zip(X, Y, strict=True)]
         assert_allclose(each[:, p], expected)
         # The same by leaving the others out of the joint density.
-        assert_allclose(law.log_pdf(np.where(alone, Y, np.nan)), expected)
+        assert_allclose(distribution.log_pdf(np.where(alone, Y, np.nan)), expected)
 
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_conditioning(seed):
     circuit, regions, X = random_circuit(seed)
-    law = passes.law(circuit, X, posterior_leaf(regions, X))
+    distribution = passes.distribution(circuit, X, posterior_leaf(regions, X))
     rng = np.random.default_rng(seed)
     Y = 2 * rng.normal(size=(N_ROWS, N_OUTPUTS))
     known = np.zeros(N_OUTPUTS, dtype=bool)
     known[rng.choice(N_OUTPUTS, rng.integers(1, N_OUTPUTS), replace=False)] = True
-    given = law.condition(np.where(known, Y, np.nan))
+    given = distribution.condition(np.where(known, Y, np.nan))
     expected = [
         brute_log_pdf(circuit, regions, x, y) - brute_log_pdf(circuit, regions, x, y, known)
         for x, y in zip(X, Y, strict=True)
@@ -444,8 +444,8 @@ def test_a_gate_that_no_row_passes_on_one_side(value):
     regions = [FakeRegion(np.full((1, 2), slope), np.eye(2), 5.0, 0.0) for slope in (1.0, 2.0)]
     X = np.full((3, 1), value)
     expected = value * (1.0 if value < 0 else 2.0)
-    law = passes.law(circuit, X, posterior_leaf(regions, X))
-    assert_array_equal(law.mean, np.full((3, 2), expected))
+    distribution = passes.distribution(circuit, X, posterior_leaf(regions, X))
+    assert_array_equal(distribution.mean, np.full((3, 2), expected))
     parts = passes.components(circuit, X, components_leaf(regions, X))
     assert_array_equal(parts.means, np.full((3, 1, 2), expected))
     mean, cov = passes.covariance_between_rows(
@@ -469,6 +469,6 @@ def test_rows_with_fewer_components_are_padded_with_weight_zero():
 
 def test_student_scales_the_matrix_row_by_row():
     S = np.array([[2.0, 0.5], [0.5, 1.0]])
-    law = passes.student(Posterior(np.zeros((2, 2)), np.array([1.0, 3.0]), S, 4.0))
-    assert_allclose(law.covariance, [2 * S, 6 * S])
-    assert_allclose(law.log_pdf(np.ones((2, 2))), [t_log_pdf([1, 1], [0, 0], c * S, 4.0) for c in (1.0, 3.0)])
+    distribution = passes.student(Posterior(np.zeros((2, 2)), np.array([1.0, 3.0]), S, 4.0))
+    assert_allclose(distribution.covariance, [2 * S, 6 * S])
+    assert_allclose(distribution.log_pdf(np.ones((2, 2))), [t_log_pdf([1, 1], [0, 0], c * S, 4.0) for c in (1.0, 3.0)])

@@ -109,7 +109,8 @@ def test_gaussian_outputs_do_not_know_each_other():
     assert_array_equal(together.S, np.diag(np.diag(together.S)))
 
 
-# ---------------------------------------------------------------------------------------------- the Student-t law
+# ---------------------------------------------------------------------------------------------- the Student-t
+# distribution
 
 
 @pytest.mark.parametrize("kernel", ["matern12", "rbf+linear"])
@@ -164,7 +165,7 @@ def test_several_outputs_are_the_average_over_their_covariance():
     scatter = PRIOR * np.eye(P) + Y.T @ np.linalg.solve(K, Y)
     draws = invwishart(NU0 + P - 1 + n, scatter).rvs(40_000, random_state=0)
     answer = region.predict(X[:1] + 0.4)
-    law = as_law(answer)
+    distribution = as_law(answer)
     for step in (0.0, 1.5, -2.5):
         y = answer.mean + step * answer.scale * [1.0, -0.5]
         away = (y - answer.mean)[0]
@@ -172,7 +173,7 @@ def test_several_outputs_are_the_average_over_their_covariance():
         distance = np.einsum("i,nij,j->n", away, np.linalg.inv(cov), away)
         densities = np.exp(-0.5 * distance) / (2 * np.pi * np.sqrt(np.linalg.det(cov)))
         error = densities.std() / np.sqrt(len(densities))
-        assert abs(np.exp(law.log_pdf(y)[0]) - densities.mean()) < 4 * error
+        assert abs(np.exp(distribution.log_pdf(y)[0]) - densities.mean()) < 4 * error
 
 
 @pytest.mark.parametrize("kernel", ["matern32", "matern52+linear"])
@@ -489,7 +490,7 @@ def test_all_rows_in_one_block_leave_the_prior():
 
 
 def test_held_out_rows_are_covered():
-    # Targets drawn from the model itself: the scores of held-out rows follow the law that was promised.
+    # Targets drawn from the model itself: the scores of held-out rows follow the distribution that was promised.
     rng = np.random.default_rng(0)
     X = rng.uniform(0, 12, size=(400, 1))
     K = np.empty((400, 400))
@@ -736,9 +737,9 @@ def test_hard_cases_have_finite_densities(case, kernel, noise, options):
         answer = region.predict(np.vstack([X[:5], X[:1] + 3.0, np.zeros((1, X.shape[1]))]))
         assert np.isfinite(answer.mean).all() and np.isfinite(answer.S).all()
         assert np.all(answer.spread > 0) and np.all(np.linalg.eigvalsh(correlation_of(answer.S)) > 0)
-        law = as_law(answer)
+        distribution = as_law(answer)
         for asked in (answer.mean, answer.mean + 3 * answer.scale, answer.mean + [1.0] * Y.shape[1]):
-            assert np.isfinite(law.log_pdf(asked)).all()
+            assert np.isfinite(distribution.log_pdf(asked)).all()
         assert np.isfinite(region.log_evidence())
         own = region.held_out()
         assert_array_equal(np.isnan(own.mean), np.isnan(region.Y))

@@ -11,7 +11,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 from momostream.batch.nodes import GATE, OUTPUTS, REGION, SUM, Circuit
 from momostream.batch.passes import assign_rows
-from momostream.batch.structure import Plan, learn_structure
+from momostream.batch.structure import SplitRules, learn_structure
 from momostream.gp.cuts import dependence, gate_cuts, split_outputs
 
 
@@ -44,14 +44,14 @@ def column(*values):
 
 
 def test_at_most_m_rows_are_one_region():
-    circuit, leaves = grow(column(3, 1, 2), Plan(max_points=3), n_outputs=2)
+    circuit, leaves = grow(column(3, 1, 2), SplitRules(max_points=3), n_outputs=2)
     assert circuit.describe() == "region 0"
     assert_array_equal(leaves[0][0], [0, 1, 2])
     assert_array_equal(leaves[0][1], [0, 1])
 
 
 def test_one_row_more_than_m_is_cut_at_the_median():
-    circuit, leaves = grow(column(4, 1, 3, 2), Plan(max_points=3, n_components=1))
+    circuit, leaves = grow(column(4, 1, 3, 2), SplitRules(max_points=3, n_components=1))
     assert circuit.describe().split("\n") == ["gate x0 at 2.5", "├─ x0 <= 2.5: region 0", "└─ x0 > 2.5: region 1"]
     assert [list(rows) for rows, _ in leaves] == [[1, 3], [0, 2]]
 
@@ -59,7 +59,7 @@ def test_one_row_more_than_m_is_cut_at_the_median():
 def test_child_k_of_a_sum_cuts_the_covariate_of_kth_largest_variance():
     # Variances 1.25, 125 and 20.
     X = np.column_stack([[1, 2, 3, 4], [10, 20, 30, 40], [0, 4, 8, 12]])
-    circuit, _ = grow(X, Plan(max_points=3, n_components=3))
+    circuit, _ = grow(X, SplitRules(max_points=3, n_components=3))
     gates = [circuit[child] for child in circuit[circuit.root].children]
     assert [(gate.column, list(gate.cuts)) for gate in gates] == [(1, [25.0]), (2, [6.0]), (0, [2.5])]
     assert_allclose(np.exp(circuit[circuit.root].log_weights), 1 / 3)
@@ -67,26 +67,26 @@ def test_child_k_of_a_sum_cuts_the_covariate_of_kth_largest_variance():
 
 def test_relevance_changes_the_rank():
     X = np.column_stack([[1, 2, 3, 4], [10, 20, 30, 40], [0, 4, 8, 12]])
-    circuit, _ = grow(X, Plan(max_points=3, n_components=2), relevance=[1000.0, 1.0, 0.01])
+    circuit, _ = grow(X, SplitRules(max_points=3, n_components=2), relevance=[1000.0, 1.0, 0.01])
     assert [circuit[child].column for child in circuit[circuit.root].children] == [0, 1]
 
 
 def test_variances_are_those_of_the_rows_of_the_node():
     # Column 0 varies most overall, but below its cut it is nearly constant and column 1 takes over.
     X = np.array([[0.0, 1], [0.1, 3], [0.2, 2], [0.3, 4], [99, 1], [100, 1.1], [101, 1.2], [104, 1.3]])
-    circuit, _ = grow(X, Plan(max_points=2, n_components=1))
+    circuit, _ = grow(X, SplitRules(max_points=2, n_components=1))
     root = circuit[circuit.root]
     assert (root.column, [circuit[child].column for child in root.children]) == (0, [1, 0])
 
 
 def test_equal_variances_keep_the_order_of_the_columns():
     X = np.repeat(column(1, 2, 3, 4), 3, axis=1)
-    circuit, _ = grow(X, Plan(max_points=3, n_components=3))
+    circuit, _ = grow(X, SplitRules(max_points=3, n_components=3))
     assert [circuit[child].column for child in circuit[circuit.root].children] == [0, 1, 2]
 
 
 def test_k_px_cells():
-    circuit, leaves = grow(column(*range(9)), Plan(max_points=4, n_components=1, n_cells=3))
+    circuit, leaves = grow(column(*range(9)), SplitRules(max_points=4, n_components=1, n_cells=3))
     assert_array_equal(circuit[circuit.root].cuts, [2.5, 5.5])
     assert [list(rows) for rows, _ in leaves] == [[0, 1, 2], [3, 4, 5], [6, 7, 8]]
 
@@ -103,19 +103,19 @@ def test_k_px_cells():
 )
 def test_mixture_depth(mixture_depth, n_sums, n_gates, n_regions):
     X = np.random.default_rng(0).normal(size=(16, 2))
-    circuit, leaves = grow(X, Plan(max_points=2, mixture_depth=mixture_depth))
+    circuit, leaves = grow(X, SplitRules(max_points=2, mixture_depth=mixture_depth))
     assert counts(circuit) == {"sum": n_sums, "gate": n_gates, "outputs": 0, "region": n_regions}
     assert circuit.depth() == 3
     assert all(len(rows) == 2 for rows, _ in leaves)
 
 
 def test_one_component_never_mixes():
-    circuit, _ = grow(column(*range(8)), Plan(max_points=2, n_components=1, mixture_depth=None))
+    circuit, _ = grow(column(*range(8)), SplitRules(max_points=2, n_components=1, mixture_depth=None))
     assert counts(circuit) == {"sum": 0, "gate": 3, "outputs": 0, "region": 4}
 
 
 def test_outputs_are_split_below_gates_while_there_are_more_than_m_rows():
-    plan = Plan(max_points=2, n_components=1, n_groups=2)
+    plan = SplitRules(max_points=2, n_components=1, n_groups=2)
     circuit, leaves = grow(column(*range(8)), plan, n_outputs=3)
     # gate -> 2 cells of 4 rows: outputs (2 | 1) -> gates -> cells of 2 rows.
     assert counts(circuit) == {"sum": 0, "gate": 1 + 4, "outputs": 2, "region": 8}
@@ -129,7 +129,7 @@ def test_outputs_are_split_below_gates_while_there_are_more_than_m_rows():
 
 
 def test_single_outputs_give_each_leaf_one_region_per_output():
-    plan = Plan(max_points=2, n_components=1, n_groups=2, single_outputs=True)
+    plan = SplitRules(max_points=2, n_components=1, n_groups=2, single_outputs=True)
     circuit, leaves = grow(column(*range(8)), plan, n_outputs=3)
     # Per cell of 4 rows: a pair of outputs with 2 leaves of 2 regions, and a single one with 2 leaves of 1.
     assert counts(circuit) == {"sum": 0, "gate": 1 + 4, "outputs": 2 + 4, "region": 12}
@@ -137,59 +137,61 @@ def test_single_outputs_give_each_leaf_one_region_per_output():
 
 
 def test_without_splits_single_outputs_are_a_product():
-    circuit, leaves = grow(column(1, 2), Plan(max_points=2, single_outputs=True), n_outputs=2)
+    circuit, leaves = grow(column(1, 2), SplitRules(max_points=2, single_outputs=True), n_outputs=2)
     assert circuit.describe().split("\n") == ["outputs", "├─ [y0] region 0", "└─ [y1] region 1"]
     assert [list(outputs) for _, outputs in leaves] == [[0], [1]]
 
 
 @pytest.mark.parametrize(("n_outputs", "n_groups", "found"), [(1, 2, 1), (2, 4, 2), (3, 3, 3), (5, 2, 2), (5, 4, 4)])
 def test_there_are_at_most_as_many_groups_as_outputs(n_outputs, n_groups, found):
-    circuit, _ = grow(column(*range(8)), Plan(max_points=3, n_components=1, n_groups=n_groups), n_outputs=n_outputs)
+    circuit, _ = grow(
+        column(*range(8)), SplitRules(max_points=3, n_components=1, n_groups=n_groups), n_outputs=n_outputs
+    )
     for child in circuit[circuit.root].children:
         assert (len(circuit[child].children) if circuit[child].kind == OUTPUTS else 1) == found
 
 
 def test_more_outputs_than_rows():
-    circuit, leaves = grow(column(1, 2, 3), Plan(max_points=2, n_groups=2), n_outputs=7)
+    circuit, leaves = grow(column(1, 2, 3), SplitRules(max_points=2, n_groups=2), n_outputs=7)
     assert all(len(outputs) == 7 for _, outputs in leaves)
     assert circuit.count(OUTPUTS) == 0
 
 
 @pytest.mark.parametrize("n_columns", [0, 1, 3])
 def test_one_row(n_columns):
-    circuit, leaves = grow(np.ones((1, n_columns)), Plan(max_points=2, n_groups=2), n_outputs=2)
+    circuit, leaves = grow(np.ones((1, n_columns)), SplitRules(max_points=2, n_groups=2), n_outputs=2)
     assert circuit.describe() == "region 0"
     assert_array_equal(leaves[0][0], [0])
 
 
 def test_no_covariates():
-    circuit, leaves = grow(np.empty((5, 0)), Plan(max_points=3))
+    circuit, leaves = grow(np.empty((5, 0)), SplitRules(max_points=3))
     assert circuit.describe() == "region 0"
     assert len(leaves[0][0]) == 3
 
 
 def test_constant_covariates_are_never_cut():
     X = np.column_stack([np.full(8, 1e6), np.arange(8.0), np.zeros(8)])
-    circuit, leaves = grow(X, Plan(max_points=3, n_components=2), relevance=[1e12, 1.0, 1e12])
+    circuit, leaves = grow(X, SplitRules(max_points=3, n_components=2), relevance=[1e12, 1.0, 1e12])
     assert {node.column for _, node in circuit.walk() if node.kind == GATE} == {1}
     assert all(0 < len(rows) <= 3 for rows, _ in leaves)
 
 
 def test_more_than_m_equal_rows_are_thinned_evenly():
-    circuit, leaves = grow(np.ones((11, 2)), Plan(max_points=3))
+    circuit, leaves = grow(np.ones((11, 2)), SplitRules(max_points=3))
     assert circuit.describe() == "region 0"
     assert_array_equal(leaves[0][0], [0, 5, 10])
 
 
 def test_equal_rows_among_others_end_in_a_thinned_region():
     X = column(*([0.0] * 10), 1, 2)
-    circuit, leaves = grow(X, Plan(max_points=4, n_components=1))
+    circuit, leaves = grow(X, SplitRules(max_points=4, n_components=1))
     assert_array_equal(circuit[circuit.root].cuts, [0.5])
     assert [list(rows) for rows, _ in leaves] == [[0, 3, 6, 9], [10, 11]]
 
 
 def test_one_covariate_gives_the_children_of_a_sum_different_cuts():
-    circuit, _ = grow(column(*range(12)), Plan(max_points=6))
+    circuit, _ = grow(column(*range(12)), SplitRules(max_points=6))
     low, high = sorted(circuit[child].cuts[0] for child in circuit[circuit.root].children)
     assert low < high
     assert 5.5 in (low, high)
@@ -197,7 +199,7 @@ def test_one_covariate_gives_the_children_of_a_sum_different_cuts():
 
 def test_two_covariates_serve_three_children():
     X = np.column_stack([np.arange(12.0), 10 * np.arange(12.0)])
-    circuit, _ = grow(X, Plan(max_points=6, n_components=3))
+    circuit, _ = grow(X, SplitRules(max_points=6, n_components=3))
     gates = [circuit[child] for child in circuit[circuit.root].children]
     assert [gate.column for gate in gates] == [1, 0, 1]
     assert len({(gate.column, gate.cuts[0]) for gate in gates}) == 3
@@ -205,7 +207,7 @@ def test_two_covariates_serve_three_children():
 
 def test_the_same_seed_gives_the_same_circuit_and_another_one_does_not():
     X = np.random.default_rng(0).normal(size=(40, 2))
-    plan = Plan(max_points=5, n_groups=2)
+    plan = SplitRules(max_points=5, n_groups=2)
     first, again, other = (grow(X, plan, n_outputs=6, seed=seed)[0].describe() for seed in (1, 1, 2))
     assert first == again != other
 
@@ -215,7 +217,7 @@ def test_a_circuit_given_is_grown_and_its_outputs_are_relabelled():
     old = circuit.add_region(17, [1])
     grown, leaves = grow(
         column(1, 2, 3, 4),
-        Plan(max_points=2, n_components=1, single_outputs=True),
+        SplitRules(max_points=2, n_components=1, single_outputs=True),
         n_outputs=2,
         circuit=circuit,
         outputs=np.array([0, 4]),
@@ -239,7 +241,7 @@ def test_a_circuit_given_is_grown_and_its_outputs_are_relabelled():
 def test_m_is_respected_and_every_induced_tree_covers_rows_and_outputs(
     X, max_points, n_components, n_cells, n_groups, mixture_depth, single
 ):
-    plan = Plan(max_points, n_components, n_cells, n_groups, mixture_depth, single_outputs=single)
+    plan = SplitRules(max_points, n_components, n_cells, n_groups, mixture_depth, single_outputs=single)
     circuit, leaves = grow(X, plan, n_outputs=3)
     _, repeats = np.unique(X, axis=0, return_counts=True)
     routed = assign_rows(circuit, X)
@@ -266,13 +268,13 @@ def test_m_is_respected_and_every_induced_tree_covers_rows_and_outputs(
 
 
 def test_exact_corner_is_one_region_whatever_m():
-    circuit, leaves = grow(np.random.default_rng(0).normal(size=(50, 2)), Plan(2, n_components=1, n_cells=1), 3)
+    circuit, leaves = grow(np.random.default_rng(0).normal(size=(50, 2)), SplitRules(2, n_components=1, n_cells=1), 3)
     assert circuit.describe() == "region 0"
     assert len(leaves[0][0]) == 50
 
 
 def test_sum_corner_splits_outputs_below_the_sum_and_keeps_all_rows():
-    plan = Plan(2, n_components=2, n_cells=1, n_groups=2, mixture_depth=1, single_outputs=True)
+    plan = SplitRules(2, n_components=2, n_cells=1, n_groups=2, mixture_depth=1, single_outputs=True)
     circuit, leaves = grow(np.random.default_rng(0).normal(size=(50, 2)), plan, 4)
     assert counts(circuit)["gate"] == 0
     root = circuit[circuit.root]
@@ -286,12 +288,12 @@ def test_sum_corner_splits_outputs_below_the_sum_and_keeps_all_rows():
 
 @pytest.mark.parametrize("mixture_depth", [None, 1, 60])
 def test_without_gates_sums_end_where_outputs_cannot_be_split_further(mixture_depth):
-    circuit, _ = grow(column(1, 2, 3), Plan(2, n_cells=1, mixture_depth=mixture_depth))
+    circuit, _ = grow(column(1, 2, 3), SplitRules(2, n_cells=1, mixture_depth=mixture_depth))
     assert counts(circuit) == {"sum": 1, "gate": 0, "outputs": 0, "region": 2}
 
 
 def test_without_gates_sums_and_output_splits_alternate():
-    circuit, leaves = grow(column(1, 2, 3), Plan(2, n_cells=1, n_groups=2, mixture_depth=None), n_outputs=4)
+    circuit, leaves = grow(column(1, 2, 3), SplitRules(2, n_cells=1, n_groups=2, mixture_depth=None), n_outputs=4)
     # sum -> 2 splits -> 4 sums of two outputs -> 8 splits -> 16 single outputs, which are leaves.
     assert counts(circuit) == {"sum": 5, "gate": 0, "outputs": 10, "region": 16}
     assert all(len(outputs) == 1 for _, outputs in leaves)
@@ -504,7 +506,7 @@ def test_independent_groups_of_one_each(rng):
 
 def test_algorithm_1_uses_the_independence_test():
     X, Y = noisy_outputs(1)
-    plan = Plan(max_points=150, n_components=1, n_groups=2, group_by="independence")
+    plan = SplitRules(max_points=150, n_components=1, n_groups=2, group_by="independence")
     circuit, _ = grow(X, plan, Y=Y)
     splits = [node for _, node in circuit.walk() if node.kind == OUTPUTS]
     assert len(splits) == 2

@@ -1,4 +1,4 @@
-"""Weights, tails and the copula: optima against scipy, known laws recovered from samples."""
+"""Weights, tails and the copula: optima against scipy, known distributions recovered from samples."""
 
 from __future__ import annotations
 
@@ -154,8 +154,8 @@ def test_stacking_looks_at_rows_of_the_whole_range(monkeypatch):
 )
 @pytest.mark.parametrize("factor", [0.3, 1.0, 40.0])
 def test_known_tails_are_recovered(dof, accepted, factor):
-    law = norm() if np.isinf(dof) else t(dof)
-    z = factor * law.rvs(size=5000, random_state=0)
+    distribution = norm() if np.isinf(dof) else t(dof)
+    z = factor * distribution.rvs(size=5000, random_state=0)
     tail = Tail.fit([z])
     assert tail.dof[0] in accepted
     assert tail.factor[0] == pytest.approx(factor, rel=0.06)

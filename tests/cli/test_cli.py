@@ -826,8 +826,8 @@ def test_fit_then_forecast(turbine):
     out, _ = call("forecast", "model.momo")
     rows = rows_of(out)
     assert [row["step"] for row in rows] == ["1", "2", "3"] and rows[0]["time"] == "2024-03-01T13:20:00"
-    law = momostream.load("model.momo").forecast(3, with_dist=True)
-    np.testing.assert_allclose([float(row["wind"]) for row in rows], law.mean["wind"], rtol=1e-8)
+    distribution = momostream.load("model.momo").forecast(3, with_dist=True)
+    np.testing.assert_allclose([float(row["wind"]) for row in rows], distribution.mean["wind"], rtol=1e-8)
     assert len(rows_of(call("forecast", "model.momo", "-n", "2")[0])) == 2
     _, told = call("forecast", "model.momo", "-n", "9", code=1)
     assert "cannot forecast 9 steps with a model of 3" in told
@@ -944,7 +944,7 @@ def wait_for(happens, seconds=60.0):
 
 def test_help_is_quick_and_imports_nothing_heavy():
     code = (
-        "import sys, time; from momostream import cli\n"
+        "import sys, time; from momostream.cli import main as cli\n"
         "from typer.testing import CliRunner\n"
         "assert 'forecast' in CliRunner().invoke(cli.app, ['--help']).output\n"
         "print([m for m in ('numpy', 'numba', 'pandas', 'river', 'matplotlib') if m in sys.modules])\n"
@@ -966,9 +966,8 @@ def test_every_command_has_a_help():
 def test_missing_packages_are_named(monkeypatch):
     from momostream import __main__
 
-    monkeypatch.setitem(sys.modules, "momostream.cli.main", None)
-    monkeypatch.delattr(momostream, "cli", raising=False)
     monkeypatch.delitem(sys.modules, "momostream.cli.main")
+    monkeypatch.delattr("momostream.cli.main")
     monkeypatch.setitem(sys.modules, "typer", None)
     with pytest.raises(SystemExit, match=r"needs typer: pip install 'momostream\[cli\]'"):
         __main__.main()

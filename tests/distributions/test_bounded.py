@@ -32,7 +32,7 @@ EVERY = pytest.mark.parametrize("target", TARGETS, ids=lambda t: f"{t.transform}
 
 
 def mixture(rng, n_rows=1, n_components=3, n_targets=1, least_dof=6.0, spread=1.0):
-    """A law on the scale of the model."""
+    """A distribution on the scale of the model."""
     shape = (n_rows, n_components, n_targets)
     weights = rng.dirichlet(np.ones(n_components), size=(n_rows, n_targets)).transpose(0, 2, 1)
     dofs = np.where(rng.random(shape) < 0.3, np.inf, least_dof + rng.exponential(8.0, shape))
@@ -40,7 +40,7 @@ def mixture(rng, n_rows=1, n_components=3, n_targets=1, least_dof=6.0, spread=1.
 
 
 def one(target, mean, scale=1.0, dof=np.inf):
-    """The law of one row and one output with one component."""
+    """The distribution of one row and one output with one component."""
     return BoundedMarginals(Marginals(1.0, [[[mean]]], scale, dof), TargetMap([target]))
 
 
@@ -179,7 +179,7 @@ def test_plain_maps_need_no_wrapper(rng):
     base = mixture(rng, n_targets=2)
     assert TargetMap([Target(), Target()]).wrap(base) is base
     assert isinstance(TargetMap([Target(), Target(lower=0.0)]).wrap(base), BoundedMarginals)
-    with pytest.raises(ValueError, match="a map of 1 outputs for a law of 2"):
+    with pytest.raises(ValueError, match="a map of 1 outputs for a distribution of 2"):
         BoundedMarginals(base, TargetMap([Target()]))
 
 
@@ -188,35 +188,35 @@ def test_plain_maps_need_no_wrapper(rng):
 
 
 def test_truncated_normal():
-    law, reference = one(Target(0.0, 3.0), -1.0, 2.0), stats.truncnorm(0.5, 2.0, -1.0, 2.0)
+    distribution, reference = one(Target(0.0, 3.0), -1.0, 2.0), stats.truncnorm(0.5, 2.0, -1.0, 2.0)
     y = np.array([0.0, 0.3, 1.0, 2.9, 3.0]).reshape(-1, 1, 1)
-    assert_allclose(law.log_pdf(y), reference.logpdf(y), atol=1e-12)
-    assert_allclose(law.cdf(y), reference.cdf(y), atol=1e-14)
-    assert_allclose(law.mean, reference.mean(), rtol=1e-12)
-    assert_allclose(law.variance, reference.var(), rtol=1e-10)
+    assert_allclose(distribution.log_pdf(y), reference.logpdf(y), atol=1e-12)
+    assert_allclose(distribution.cdf(y), reference.cdf(y), atol=1e-14)
+    assert_allclose(distribution.mean, reference.mean(), rtol=1e-12)
+    assert_allclose(distribution.variance, reference.var(), rtol=1e-10)
     for q in (0.01, 0.5):
         p = np.array([[q]])
-        assert_allclose(law.tail_quantile(p, p < 0), reference.ppf(q), rtol=1e-11)
-        assert_allclose(law.tail_quantile(p, p > 0), reference.isf(q), rtol=1e-11)
+        assert_allclose(distribution.tail_quantile(p, p < 0), reference.ppf(q), rtol=1e-11)
+        assert_allclose(distribution.tail_quantile(p, p > 0), reference.isf(q), rtol=1e-11)
 
 
 def test_lognormal():
-    law, reference = one(Target(lower=2.0, transform="log"), 0.3, 0.8), stats.lognorm(0.8, 2.0, np.exp(0.3))
+    distribution, reference = one(Target(lower=2.0, transform="log"), 0.3, 0.8), stats.lognorm(0.8, 2.0, np.exp(0.3))
     y = np.array([2.001, 2.5, 4.0, 40.0]).reshape(-1, 1, 1)
-    assert_allclose(law.log_pdf(y), reference.logpdf(y), rtol=1e-12)
-    assert_allclose(law.tails(y), [reference.cdf(y), reference.sf(y)], rtol=1e-11)
-    assert_allclose(law.mean, reference.mean(), rtol=1e-12)
-    assert_allclose(law.variance, reference.var(), rtol=1e-9)
+    assert_allclose(distribution.log_pdf(y), reference.logpdf(y), rtol=1e-12)
+    assert_allclose(distribution.tails(y), [reference.cdf(y), reference.sf(y)], rtol=1e-11)
+    assert_allclose(distribution.mean, reference.mean(), rtol=1e-12)
+    assert_allclose(distribution.variance, reference.var(), rtol=1e-9)
 
 
 @EVERY
 @pytest.mark.parametrize("spread", [0.3, 3.0])
 def test_moments_against_integration(rng, target, spread):
     base = mixture(rng, spread=spread)
-    law = BoundedMarginals(base, TargetMap([target]))
+    distribution = BoundedMarginals(base, TargetMap([target]))
     mean = expectation(base, target, lambda y: y)
-    assert_allclose(law.mean, mean, rtol=1e-5)
-    assert_allclose(law.variance, expectation(base, target, lambda y: (y - mean) ** 2), rtol=1e-4)
+    assert_allclose(distribution.mean, mean, rtol=1e-5)
+    assert_allclose(distribution.variance, expectation(base, target, lambda y: (y - mean) ** 2), rtol=1e-4)
 
 
 def test_moments_that_are_hard_to_integrate():
@@ -230,46 +230,50 @@ def test_moments_that_are_hard_to_integrate():
     assert_allclose(heavy.variance, 3.0 * 4.5**2 / (2.5 * 0.5) - (4.5 / 2.5) ** 2, rtol=1e-4)
     # A step, seen from far away.
     step = Target(1.0, 3.0, "logit")
-    law = one(step, -8.5, 0.3, 2.5)
-    assert_allclose(law.variance, expectation(law.base, step, lambda y: (y - law.mean[0, 0]) ** 2), rtol=1e-5)
+    distribution = one(step, -8.5, 0.3, 2.5)
+    assert_allclose(
+        distribution.variance,
+        expectation(distribution.base, step, lambda y: (y - distribution.mean[0, 0]) ** 2),
+        rtol=1e-5,
+    )
     # The mean is made by the values just below the bound.
     bound = Target(upper=1e6, transform="log")
-    law = one(bound, 0.0, 1.0, 3.0)
-    assert_allclose(law.mean, expectation(law.base, bound, lambda y: y), rtol=1e-5)
+    distribution = one(bound, 0.0, 1.0, 3.0)
+    assert_allclose(distribution.mean, expectation(distribution.base, bound, lambda y: y), rtol=1e-5)
 
 
 @EVERY
 def test_density_is_the_derivative_of_the_probabilities(rng, target):
     base = mixture(rng)
-    law = BoundedMarginals(base, TargetMap([target]))
-    y = law.tail_quantile(*both_sides(1, 1, np.linspace(-3.0, 3.0, 9)))
+    distribution = BoundedMarginals(base, TargetMap([target]))
+    y = distribution.tail_quantile(*both_sides(1, 1, np.linspace(-3.0, 3.0, 9)))
     step = 1e-4 * np.minimum(1.0, np.minimum(y - target.low, target.high - y))
-    slope = (law.cdf(y + step) - law.cdf(y - step)) / (2.0 * step)
-    assert_allclose(np.exp(law.log_pdf(y)), slope, rtol=1e-4)
+    slope = (distribution.cdf(y + step) - distribution.cdf(y - step)) / (2.0 * step)
+    assert_allclose(np.exp(distribution.log_pdf(y)), slope, rtol=1e-4)
 
 
 @EVERY
 def test_density_integrates_to_one(rng, target):
     base = mixture(rng)
-    law = BoundedMarginals(base, TargetMap([target]))
-    edges = law.tail_quantile(*both_sides(1, 1, np.linspace(-7.0, 7.0, 141)))[:, 0, 0]
+    distribution = BoundedMarginals(base, TargetMap([target]))
+    edges = distribution.tail_quantile(*both_sides(1, 1, np.linspace(-7.0, 7.0, 141)))[:, 0, 0]
     edges = np.unique(np.concatenate([edges, [b for b in (target.lower, target.upper) if b is not None]]))
     x, w = np.polynomial.legendre.leggauss(8)
     half = 0.5 * np.diff(edges)
     y = edges[:-1] + half * (1.0 + x[:, np.newaxis])
-    density = np.exp(law.log_pdf(y.reshape(-1, 1, 1)).reshape(y.shape))
+    density = np.exp(distribution.log_pdf(y.reshape(-1, 1, 1)).reshape(y.shape))
     assert_allclose((w[:, np.newaxis] * half * density).sum(), 1.0, atol=1e-5)
 
 
 @EVERY
 def test_quantiles_and_probabilities_are_inverse(rng, target):
     base = mixture(rng, n_rows=4)
-    law = BoundedMarginals(base, TargetMap([target]))
+    distribution = BoundedMarginals(base, TargetMap([target]))
     p, upper = both_sides(4, 1, np.linspace(-5.0, 5.0, 31))
-    y = law.tail_quantile(p, upper)
+    y = distribution.tail_quantile(p, upper)
     assert (np.diff(y, axis=0) > 0.0).all()
     assert ((y >= target.low) & (y <= target.high)).all()
-    below, above = law.tails(y)
+    below, above = distribution.tails(y)
     assert_allclose(np.where(upper, above, below), p, rtol=1e-7, atol=1e-13)
     assert_allclose(below + above, 1.0, atol=1e-12)
 
@@ -289,16 +293,16 @@ def test_open_tails_keep_their_digits():
 
 @EVERY
 def test_nothing_outside_the_bounds(target):
-    law = one(target, 0.7, dof=5.0)
+    distribution = one(target, 0.7, dof=5.0)
     for bound, probability in ((target.low, 0.0), (target.high, 1.0)):
         if np.isfinite(bound):
             outside = np.array(
                 [bound - 1e-6 if probability == 0.0 else bound + 1e-6, -1e9 if probability == 0.0 else 1e9]
             )
-            assert_array_equal(law.log_pdf(outside.reshape(-1, 1, 1)), -np.inf)
-            assert_array_equal(law.cdf(np.append(outside, bound).reshape(-1, 1, 1)), probability)
-    assert_array_equal(law.log_pdf([[np.nan]]), 0.0)
-    assert np.isnan(law.cdf([[np.nan]])).all() and np.isnan(law.tails([[np.nan]])).all()
+            assert_array_equal(distribution.log_pdf(outside.reshape(-1, 1, 1)), -np.inf)
+            assert_array_equal(distribution.cdf(np.append(outside, bound).reshape(-1, 1, 1)), probability)
+    assert_array_equal(distribution.log_pdf([[np.nan]]), 0.0)
+    assert np.isnan(distribution.cdf([[np.nan]])).all() and np.isnan(distribution.tails([[np.nan]])).all()
 
 
 def test_values_where_a_density_is_infinite_count_as_outside():
@@ -309,9 +313,9 @@ def test_values_where_a_density_is_infinite_count_as_outside():
 
 def test_values_on_a_bound_keep_finite_scores():
     """Latent values of 1e-300 would make one value at the bound cost hundreds of nats."""
-    law = one(Target(0.0, 1.0), 0.5)
-    assert_array_equal(law.tails([[0.0]]), [[[1e-16]], [[1.0]]])
-    assert_array_equal(law.tails([[1.0]]), [[[1.0]], [[1e-16]]])
+    distribution = one(Target(0.0, 1.0), 0.5)
+    assert_array_equal(distribution.tails([[0.0]]), [[[1e-16]], [[1.0]]])
+    assert_array_equal(distribution.tails([[1.0]]), [[[1.0]], [[1e-16]]])
 
 
 def test_moments_that_do_not_exist():
@@ -338,64 +342,67 @@ def test_moments_that_do_not_exist():
 @pytest.mark.parametrize("dof", [3.0, 30.0, np.inf])
 @pytest.mark.parametrize("distance", [5.0, 25.0, 40.0, 1e4])
 def test_laws_far_outside_the_bounds(distance, dof):
-    law, mirrored = one(Target(lower=0.0), -distance, dof=dof), one(Target(upper=0.0), distance, dof=dof)
+    distribution, mirrored = one(Target(lower=0.0), -distance, dof=dof), one(Target(upper=0.0), distance, dof=dof)
     p, upper = both_sides(1, 1, np.linspace(-4.0, 4.0, 17))
-    y = law.tail_quantile(p, upper)
+    y = distribution.tail_quantile(p, upper)
     assert (np.diff(y, axis=0) > 0.0).all() and (y > 0.0).all()
-    assert_allclose(np.where(upper, *law.tails(y)[::-1]), p, rtol=1e-6, atol=1e-12)
+    assert_allclose(np.where(upper, *distribution.tails(y)[::-1]), p, rtol=1e-6, atol=1e-12)
     assert_allclose(mirrored.tail_quantile(p, ~upper), -y, rtol=1e-9)
     # Not further than where 1e-8 of it lie inside.
     reference = stats.t(min(dof, 1e12))
     distance = min(distance, reference.isf(1e-8))
-    assert_allclose(law.tail_quantile(p, upper), reference.isf((1.0 - law.cdf(y)) * reference.sf(distance)) - distance)
+    assert_allclose(
+        distribution.tail_quantile(p, upper),
+        reference.isf((1.0 - distribution.cdf(y)) * reference.sf(distance)) - distance,
+    )
     mean = quad(reference.sf, distance, 2.0 * distance)[0] + quad(reference.sf, 2.0 * distance, np.inf)[0]
-    assert_allclose(law.mean, mean / reference.sf(distance), rtol=1e-4)
-    assert_allclose(mirrored.mean, -law.mean, rtol=1e-9)
-    # Knots and cells cover the law.
-    probabilities = np.unique(law.cdf(law.knots()[0]))
+    assert_allclose(distribution.mean, mean / reference.sf(distance), rtol=1e-4)
+    assert_allclose(mirrored.mean, -distribution.mean, rtol=1e-9)
+    # Knots and cells cover the distribution.
+    probabilities = np.unique(distribution.cdf(distribution.knots()[0]))
     assert np.diff(probabilities).max() < 0.15
-    assert np.diff(np.unique(law.cdf(law.cell_edges()))).max() < 0.8
+    assert np.diff(np.unique(distribution.cdf(distribution.cell_edges()))).max() < 0.8
 
 
 @pytest.mark.parametrize("distance", [3.0, 10.0, 1e3])
 @pytest.mark.parametrize("dof", [4.0, np.inf])
 def test_experts_on_either_side_of_the_bounds(distance, dof):
     base = Marginals(0.5, [[[-distance], [1.0 + distance]]], 1.0, dof)
-    law = BoundedMarginals(base, TargetMap([Target(0.0, 1.0)]))
-    assert_allclose(law.mean, 0.5, atol=1e-7)
+    distribution = BoundedMarginals(base, TargetMap([Target(0.0, 1.0)]))
+    assert_allclose(distribution.mean, 0.5, atol=1e-7)
     p, upper = both_sides(1, 1, np.linspace(-3.0, 3.0, 13))
-    y = law.tail_quantile(p, upper)
+    y = distribution.tail_quantile(p, upper)
     assert (np.diff(y, axis=0) > 0.0).all()
     assert_allclose(y + y[::-1], 1.0, atol=1e-6)
-    assert_allclose(law.cdf(y), np.where(upper, 1.0 - p, p), atol=1e-6)
+    assert_allclose(distribution.cdf(y), np.where(upper, 1.0 - p, p), atol=1e-6)
     if distance == 3.0:
-        assert_allclose(law.variance, expectation(base, Target(0.0, 1.0), lambda y: (y - 0.5) ** 2), rtol=1e-6)
+        assert_allclose(distribution.variance, expectation(base, Target(0.0, 1.0), lambda y: (y - 0.5) ** 2), rtol=1e-6)
 
 
 @pytest.mark.parametrize("scale", [1e3, 1e8, 1e20])
 @pytest.mark.parametrize(("distance", "dof"), [(0.5, 4.0), (50.0, np.inf)])
 def test_laws_much_wider_than_the_bounds_are_uniform(scale, distance, dof):
-    law = one(Target(2.0, 3.0), distance * scale, scale, dof)
+    distribution = one(Target(2.0, 3.0), distance * scale, scale, dof)
     tolerance = 1e-6 if scale > 1e6 else 5e-3
-    assert_allclose(law.mean, 2.5, atol=tolerance)
-    assert_allclose(law.variance, 1.0 / 12.0, rtol=tolerance)
+    assert_allclose(distribution.mean, 2.5, atol=tolerance)
+    assert_allclose(distribution.variance, 1.0 / 12.0, rtol=tolerance)
     y = np.linspace(2.0, 3.0, 5).reshape(-1, 1, 1)
-    assert_allclose(law.cdf(y), y - 2.0, atol=tolerance)
-    assert_allclose(law.log_pdf(y), 0.0, atol=2.0 * tolerance)
+    assert_allclose(distribution.cdf(y), y - 2.0, atol=tolerance)
+    assert_allclose(distribution.log_pdf(y), 0.0, atol=2.0 * tolerance)
     p, upper = both_sides(1, 1, [-1.0, 0.0, 1.0])
-    assert_allclose(law.tail_quantile(p, upper), 2.0 + np.where(upper, 1.0 - p, p), atol=tolerance)
+    assert_allclose(distribution.tail_quantile(p, upper), 2.0 + np.where(upper, 1.0 - p, p), atol=tolerance)
 
 
 def test_narrow_components_are_not_missed():
     base = Marginals([[[0.3], [0.7]]], [[[-1.0], [0.5]]], [[[2.0], [1e-7]]], np.inf)
     for target in (Target(lower=0.0), Target(-5.0, 5.0, "logit"), Target(transform="log")):
-        law = BoundedMarginals(base, TargetMap([target]))
+        distribution = BoundedMarginals(base, TargetMap([target]))
         spike = target.to_user(np.array(0.5))
         wide = BoundedMarginals(base.take(np.array([0])), TargetMap([target]))
         broad = one(target, -1.0, 2.0)
         share = 0.3 * (stats.norm.sf(0.5) if target.transform is None else 1.0)
-        assert_allclose(law.mean, (0.7 * spike + share * broad.mean) / (0.7 + share), rtol=1e-6)
-        assert_allclose(wide.mean, law.mean)
+        assert_allclose(distribution.mean, (0.7 * spike + share * broad.mean) / (0.7 + share), rtol=1e-6)
+        assert_allclose(wide.mean, distribution.mean)
 
 
 def test_crps_of_known_laws():
@@ -409,39 +416,39 @@ def test_crps_of_known_laws():
     assert_allclose(lognormal.crps(y[:, np.newaxis])[:, 0], exact, rtol=1e-7)
     # Six decades of y, all of them in the far tail of the component.
     target = Target(upper=1e4, transform="log", offset=0.1)
-    law = one(target, -10.4, 0.1, 3.0)
+    distribution = one(target, -10.4, 0.1, 3.0)
     z = np.linspace(*target.limits, 400_001)
-    F = cumulative_trapezoid(model_pdf(law.base, z), z, initial=0.0)
+    F = cumulative_trapezoid(model_pdf(distribution.base, z), z, initial=0.0)
     values = target.to_user(z)
     exact = np.trapezoid((F / F[-1] - (values >= 0.2)) ** 2, values)
-    assert_allclose(law.crps([[0.2]]), exact, rtol=1e-3)
+    assert_allclose(distribution.crps([[0.2]]), exact, rtol=1e-3)
 
 
 @EVERY
 def test_crps_against_the_energy_form(rng, target):
     base = mixture(rng)
-    law = BoundedMarginals(base, TargetMap([target]))
+    distribution = BoundedMarginals(base, TargetMap([target]))
     n = 4000
     u = (np.arange(n) + 0.5) / n
-    draws = law.tail_quantile(np.minimum(u, 1.0 - u).reshape(-1, 1, 1), (u > 0.5).reshape(-1, 1, 1))[:, 0, 0]
+    draws = distribution.tail_quantile(np.minimum(u, 1.0 - u).reshape(-1, 1, 1), (u > 0.5).reshape(-1, 1, 1))[:, 0, 0]
     for y in (draws[100], draws[2000], draws[3900], target.low - 1.0 if target.low > -np.inf else -9.0):
         # E|Y - y| - E|Y - Y'| / 2, the second from the order of the draws.
         energy = np.abs(draws - y).mean() - (draws * (2.0 * np.arange(n) + 1.0 - n)).sum() / n**2
-        assert_allclose(law.crps([[y]]), energy, rtol=5e-3)
-    assert np.isnan(law.crps([[np.nan]])).all()
+        assert_allclose(distribution.crps([[y]]), energy, rtol=5e-3)
+    assert np.isnan(distribution.crps([[np.nan]])).all()
 
 
 @EVERY
 def test_samples_follow_the_law(rng, target):
     base = mixture(rng, n_rows=2)
-    law = BoundedMarginals(base, TargetMap([target]))
+    distribution = BoundedMarginals(base, TargetMap([target]))
     n = 20_000
-    draws = law.sample(n, rng)
+    draws = distribution.sample(n, rng)
     assert draws.shape == (n, 2, 1)
     assert ((draws >= target.low) & (draws <= target.high)).all()
     for q in (0.05, 0.3, 0.7, 0.95):
         p = np.full((2, 1), min(q, 1.0 - q))
-        found = (draws < law.tail_quantile(p, np.full((2, 1), q > 0.5))).mean(axis=0)
+        found = (draws < distribution.tail_quantile(p, np.full((2, 1), q > 0.5))).mean(axis=0)
         assert_allclose(found, q, atol=4.0 * np.sqrt(q * (1.0 - q) / n))
 
 
@@ -452,22 +459,27 @@ def test_samples_follow_the_law(rng, target):
 def test_plain_outputs_are_untouched(rng):
     """To the last bit, whatever happens to the others."""
     base = mixture(rng, n_rows=3, n_targets=4, spread=2.0)
-    law = BoundedMarginals(base, TargetMap([Target(), Target(lower=0.5), Target(), Target(transform="log", upper=9.0)]))
+    distribution = BoundedMarginals(
+        base, TargetMap([Target(), Target(lower=0.5), Target(), Target(transform="log", upper=9.0)])
+    )
     plain = [0, 2]
     Y = rng.normal(size=(5, 3, 4))
     p, upper = both_sides(3, 4, np.linspace(-6.0, 6.0, 7))
     few, many = both_sides(3, 4, 0.0), both_sides(3, 4, np.linspace(-6.0, 6.0, 100))
     pairs = [
-        (law.mean, base.mean),
-        (law.variance, base.variance),
-        (law.log_pdf(Y), base.log_pdf(Y)),
-        (law.cdf(Y), base.cdf(Y)),
-        (law.crps(Y[0]), base.crps(Y[0])),
-        (law.cell_edges(), base.cell_edges()),
-        (law.sample(4, np.random.default_rng(3)), base.sample(4, np.random.default_rng(3))),
-        *zip(law.tails(Y), base.tails(Y), strict=True),
-        *zip(law.knots(), base.knots(), strict=True),
-        *((law.tail_quantile(*level), base.tail_quantile(*level)) for level in ((p, upper), (p, ~upper), few, many)),
+        (distribution.mean, base.mean),
+        (distribution.variance, base.variance),
+        (distribution.log_pdf(Y), base.log_pdf(Y)),
+        (distribution.cdf(Y), base.cdf(Y)),
+        (distribution.crps(Y[0]), base.crps(Y[0])),
+        (distribution.cell_edges(), base.cell_edges()),
+        (distribution.sample(4, np.random.default_rng(3)), base.sample(4, np.random.default_rng(3))),
+        *zip(distribution.tails(Y), base.tails(Y), strict=True),
+        *zip(distribution.knots(), base.knots(), strict=True),
+        *(
+            (distribution.tail_quantile(*level), base.tail_quantile(*level))
+            for level in ((p, upper), (p, ~upper), few, many)
+        ),
     ]
     for ours, theirs in pairs:
         assert_array_equal(ours[..., plain], theirs[..., plain])
@@ -476,23 +488,25 @@ def test_plain_outputs_are_untouched(rng):
 
 def test_rows_and_outputs_are_treated_one_by_one(rng):
     base = mixture(rng, n_rows=5, n_targets=len(TARGETS), spread=3.0)
-    law = BoundedMarginals(base, TargetMap(TARGETS))
+    distribution = BoundedMarginals(base, TargetMap(TARGETS))
     rows, outputs = np.array([4, 1]), np.array([7, 0, 3])
-    part = law.take(rows).select(outputs)
+    part = distribution.take(rows).select(outputs)
     at = np.ix_(rows, outputs)
-    Y = law.tail_quantile(*both_sides(5, len(TARGETS), 0.4))[0]
-    assert_array_equal(part.mean, law.mean[at])
-    assert_array_equal(part.variance, law.variance[at])
-    assert_array_equal(part.cdf(Y[at]), law.cdf(Y)[at])
-    assert_array_equal(part.log_pdf(Y[at]), law.log_pdf(Y)[at])
-    assert_allclose(part.crps(Y[at]), law.crps(Y)[at], rtol=1e-12)
+    Y = distribution.tail_quantile(*both_sides(5, len(TARGETS), 0.4))[0]
+    assert_array_equal(part.mean, distribution.mean[at])
+    assert_array_equal(part.variance, distribution.variance[at])
+    assert_array_equal(part.cdf(Y[at]), distribution.cdf(Y)[at])
+    assert_array_equal(part.log_pdf(Y[at]), distribution.log_pdf(Y)[at])
+    assert_allclose(part.crps(Y[at]), distribution.crps(Y)[at], rtol=1e-12)
     assert repr(part) == "BoundedMarginals(2 rows, 3 components, 3 outputs)"
 
 
 def test_no_rows():
-    law = BoundedMarginals(Marginals(1.0, np.zeros((0, 1, 2)), 1.0, 5.0), TargetMap([Target(lower=0.0), Target()]))
-    assert law.mean.shape == law.variance.shape == law.crps(np.zeros((0, 2))).shape == (0, 2)
-    assert law.sample(3, np.random.default_rng(0)).shape == (3, 0, 2)
+    distribution = BoundedMarginals(
+        Marginals(1.0, np.zeros((0, 1, 2)), 1.0, 5.0), TargetMap([Target(lower=0.0), Target()])
+    )
+    assert distribution.mean.shape == distribution.variance.shape == distribution.crps(np.zeros((0, 2))).shape == (0, 2)
+    assert distribution.sample(3, np.random.default_rng(0)).shape == (3, 0, 2)
 
 
 @given(
@@ -503,16 +517,16 @@ def test_no_rows():
 )
 def test_any_law_stays_within_its_bounds(means, log_scales, dofs, target):
     arrays = (np.reshape(a, (1, 2, 1)) for a in ([0.5, 0.5], means, np.exp(log_scales), dofs))
-    law = BoundedMarginals(Marginals(*arrays), TargetMap([target]))
-    y = law.tail_quantile(*both_sides(1, 1, np.linspace(-8.0, 8.0, 17)))
+    distribution = BoundedMarginals(Marginals(*arrays), TargetMap([target]))
+    y = distribution.tail_quantile(*both_sides(1, 1, np.linspace(-8.0, 8.0, 17)))
     assert (np.diff(y, axis=0) >= 0.0).all()
     assert ((y >= target.low) & (y <= target.high)).all()
-    assert ((law.mean >= target.low) & (law.mean <= target.high)).all()
-    assert (law.variance >= 0.0).all()
-    knots, lower, upper = law.knots()
+    assert ((distribution.mean >= target.low) & (distribution.mean <= target.high)).all()
+    assert (distribution.variance >= 0.0).all()
+    knots, lower, upper = distribution.knots()
     assert (np.diff(knots, axis=0) >= 0.0).all()
     assert (np.diff(lower, axis=0) >= -1e-9).all() and (np.diff(upper, axis=0) <= 1e-9).all()
-    assert not np.isnan(law.log_pdf(y)).any()
+    assert not np.isnan(distribution.log_pdf(y)).any()
 
 
 # -----------------------------------------------------------------------------------------------------------
@@ -522,7 +536,7 @@ R = np.array([[1.0, 0.7, -0.4], [0.7, 1.0, 0.1], [-0.4, 0.1, 1.0]])
 
 
 def copulas(base, targets, dof=7.0):
-    """The law on the scale of the model, and that in the user's units."""
+    """The distribution on the scale of the model, and that in the user's units."""
     return CopulaDistribution(base, R, dof), CopulaDistribution(BoundedMarginals(base, TargetMap(targets)), R, dof)
 
 
@@ -591,8 +605,8 @@ def test_one_law_with_a_copula(dof):
 def test_joint_density_integrates_to_one():
     rng = np.random.default_rng(1)
     base = mixture(rng, n_targets=2, n_components=2)
-    law = BoundedMarginals(base, TargetMap([Target(0.0, 1.5), Target(0.0, 2.0, "sqrt", 0.1)]))
-    joint = CopulaDistribution(law, R[:2, :2], 5.0)
+    distribution = BoundedMarginals(base, TargetMap([Target(0.0, 1.5), Target(0.0, 2.0, "sqrt", 0.1)]))
+    joint = CopulaDistribution(distribution, R[:2, :2], 5.0)
     x, w = np.polynomial.legendre.leggauss(80)
     a, b = np.meshgrid(0.75 * (1.0 + x), 1.0 + x, indexing="ij")
     rows = np.zeros(a.size, dtype=np.intp)

@@ -1,4 +1,4 @@
-"""`Forecast` against the law that it is made from, and against itself: samples, quantiles, densities."""
+"""`Forecast` against the distribution that it is made from, and against itself: samples, quantiles, densities."""
 
 from __future__ import annotations
 
@@ -23,43 +23,43 @@ SERIES = ("wind", ("power", 1), 3)
 
 
 class Joint(NamedTuple):
-    law: np.ndarray
+    planes: np.ndarray
     between_steps: np.ndarray
     between_series: np.ndarray
 
 
 def joint(n_steps=4, n_series=3, n_members=2, dof=8.0, seed=0):
     rng = np.random.default_rng(seed)
-    law = np.empty((5, n_members, n_steps, n_series))
-    law[0] = rng.normal(size=(n_members, n_steps, n_series)) + np.arange(n_series)
-    law[1] = law[2] = rng.uniform(0.5, 2.0, size=law.shape[1:])
-    law[3] = dof
-    law[4] = rng.dirichlet(np.ones(n_members), size=(n_steps, n_series)).transpose(2, 0, 1)
+    distribution = np.empty((5, n_members, n_steps, n_series))
+    distribution[0] = rng.normal(size=(n_members, n_steps, n_series)) + np.arange(n_series)
+    distribution[1] = distribution[2] = rng.uniform(0.5, 2.0, size=distribution.shape[1:])
+    distribution[3] = dof
+    distribution[4] = rng.dirichlet(np.ones(n_members), size=(n_steps, n_series)).transpose(2, 0, 1)
     near = np.abs(np.subtract.outer(np.arange(n_steps), np.arange(n_steps)))
-    return Joint(law, 0.7**near, np.full((n_series, n_series), 0.4) + 0.6 * np.eye(n_series))
+    return Joint(distribution, 0.7**near, np.full((n_series, n_series), 0.4) + 0.6 * np.eye(n_series))
 
 
 @pytest.fixture
-def law():
+def distribution():
     return joint()
 
 
 @pytest.fixture
-def forecast(law):
-    return Forecast(law, SERIES)
+def forecast(distribution):
+    return Forecast(distribution, SERIES)
 
 
-def marginal(law, step, series):
-    weight, location, scale, dof = (law.law[part, :, step, series] for part in (4, 0, 2, 3))
+def marginal(distribution, step, series):
+    weight, location, scale, dof = (distribution.planes[part, :, step, series] for part in (4, 0, 2, 3))
     return Marginals(weight[None, :, None], location[None, :, None], scale[None, :, None], dof[None, :, None])
 
 
-def test_values_are_those_of_the_law(forecast, law):
+def test_values_are_those_of_the_law(forecast, distribution):
     y = np.arange(12.0).reshape(4, 3) / 4
     y[2, 1] = np.nan
     scores = {name: getattr(forecast, name)(y).to_numpy() for name in ("log_pdf_each", "cdf", "crps")}
     for step, series in np.ndindex(4, 3):
-        one = marginal(law, step, series)
+        one = marginal(distribution, step, series)
         assert_allclose(forecast.mean.iloc[step, series], one.mean[0, 0])
         assert_allclose(forecast.std.iloc[step, series], np.sqrt(one.variance[0, 0]))
         assert_allclose(forecast.median.iloc[step, series], one.quantile(0.5)[0, 0], rtol=1e-8)
@@ -90,8 +90,8 @@ def test_frames(forecast):
     assert forecast.to_dicts() == [dict(zip(SERIES, row, strict=True)) for row in forecast.mean.to_numpy().tolist()]
 
 
-def test_the_first_steps_of_a_law(forecast, law):
-    part = Forecast(law, SERIES, 2)
+def test_the_first_steps_of_a_law(forecast, distribution):
+    part = Forecast(distribution, SERIES, 2)
     assert len(part) == 2
     pd.testing.assert_frame_equal(part.interval(), forecast.interval()[:2])
     assert_allclose(part.cov, forecast.cov[:6, :6], rtol=1e-6)
@@ -154,16 +154,16 @@ def test_wrong_values_are_named(forecast, y, words):
         forecast.crps(y)
 
 
-def test_wrong_levels_and_sizes_are_named(forecast, law):
+def test_wrong_levels_and_sizes_are_named(forecast, distribution):
     for q in (0.0, 1.0, -1.0, np.nan):
         with pytest.raises(ValueError, match="quantile levels"):
             forecast.quantile(q)
         with pytest.raises(ValueError, match="level"):
             forecast.interval(q)
     with pytest.raises(ValueError, match="2 names for 3 series"):
-        Forecast(law, ("a", "b"))
+        Forecast(distribution, ("a", "b"))
     with pytest.raises(ValueError, match="1 times for 4 steps"):
-        Forecast(law, SERIES, times=np.zeros(1))
+        Forecast(distribution, SERIES, times=np.zeros(1))
     with pytest.raises(ValueError, match="negative"):
         forecast.sample(-1)
 
@@ -171,14 +171,16 @@ def test_wrong_levels_and_sizes_are_named(forecast, law):
 # ------------------------------------------------------------------ all values together
 
 
-def test_joint_density_is_that_of_the_copula(forecast, law):
+def test_joint_density_is_that_of_the_copula(forecast, distribution):
     y = np.random.default_rng(1).normal(size=(4, 3))
-    marginals = Marginals(*(law.law[part].reshape(1, 2, 12) for part in (4, 0, 2, 3)))
-    copula = CopulaDistribution(marginals, np.kron(law.between_steps, law.between_series), COPULA_DOF)
+    marginals = Marginals(*(distribution.planes[part].reshape(1, 2, 12) for part in (4, 0, 2, 3)))
+    copula = CopulaDistribution(marginals, np.kron(distribution.between_steps, distribution.between_series), COPULA_DOF)
     assert_allclose(forecast.log_pdf(y), copula.log_pdf(y.reshape(1, -1))[0])
     # What is not observed is left out.
     y[1:] = np.nan
-    first = CopulaDistribution(Marginals(*(a[0, :, 0] for a in stepwise(law))), law.between_series, COPULA_DOF)
+    first = CopulaDistribution(
+        Marginals(*(a[0, :, 0] for a in stepwise(distribution))), distribution.between_series, COPULA_DOF
+    )
     assert_allclose(forecast.log_pdf(y), first.log_pdf(y[:1])[0])
     assert_allclose(forecast.cov, copula.cov[0])
     assert_allclose(np.sqrt(np.diag(forecast.cov)).reshape(4, 3), forecast.std)
@@ -186,16 +188,16 @@ def test_joint_density_is_that_of_the_copula(forecast, law):
     assert_allclose(forecast.correlation * np.outer(*2 * [forecast.std.to_numpy().ravel()]), forecast.cov)
 
 
-def stepwise(law):
-    """Weights, locations, scales and degrees of freedom of each step as a law of one row."""
-    return [np.moveaxis(law.law[part], 0, 1)[None, None] for part in (4, 0, 2, 3)]
+def stepwise(distribution):
+    """Weights, locations, scales and degrees of freedom of each step as a distribution of one row."""
+    return [np.moveaxis(distribution.planes[part], 0, 1)[None, None] for part in (4, 0, 2, 3)]
 
 
 def test_gaussian_forecast_has_the_covariance_of_its_parts():
-    law = joint(n_members=1, dof=np.inf)
-    forecast = Forecast(law, SERIES)
-    spread = law.law[2, 0].ravel()
-    expected = np.kron(law.between_steps, law.between_series) * np.outer(spread, spread)
+    distribution = joint(n_members=1, dof=np.inf)
+    forecast = Forecast(distribution, SERIES)
+    spread = distribution.planes[2, 0].ravel()
+    expected = np.kron(distribution.between_steps, distribution.between_series) * np.outer(spread, spread)
     # The copula is a Student-t's, which bends it a little.
     assert_allclose(forecast.cov, expected, rtol=0.03)
 
@@ -230,9 +232,9 @@ def test_samples_go_together_as_the_law_says():
 
 def test_samples_are_quantiles_of_the_law():
     # The table that samples are looked up in against the equation that it stands for.
-    law = joint(n_members=5, dof=2.5, seed=3)
-    law.law[2] *= 10.0 ** np.linspace(-2, 1, 5)[:, None, None]
-    forecast = Forecast(law, SERIES)
+    distribution = joint(n_members=5, dof=2.5, seed=3)
+    distribution.planes[2] *= 10.0 ** np.linspace(-2, 1, 5)[:, None, None]
+    forecast = Forecast(distribution, SERIES)
     from momostream.distributions.forecast import _values_at
 
     scores = np.random.default_rng(0).normal(size=(300, 4, 3)) * 2.0
@@ -264,10 +266,10 @@ def test_sampling_is_fast():
 
 
 def test_bounds_hold_everywhere():
-    law = joint(dof=3.0)
+    distribution = joint(dof=3.0)
     names = ("level", "power", "free")
     targets = TargetMap([Target(0.0, 1.0, "logit"), Target(0.0), Target()], names)
-    forecast = Forecast(law, names, targets=targets)
+    forecast = Forecast(distribution, names, targets=targets)
     paths = forecast.sample(2000, seed=0)
     assert 0.0 <= paths[..., 0].min() and paths[..., 0].max() <= 1.0 and paths[..., 1].min() >= 0.0
     assert paths[..., 2].min() < -1.0
@@ -282,11 +284,11 @@ def test_bounds_hold_everywhere():
     assert_allclose(np.sqrt(np.diag(forecast.cov)).reshape(4, 3), forecast.std)
     assert np.isneginf(forecast.log_pdf(np.full((4, 3), -0.5)))
     # The series without bounds does not notice.
-    assert_array_equal(forecast.mean["free"], Forecast(law, names).mean["free"])
+    assert_array_equal(forecast.mean["free"], Forecast(distribution, names).mean["free"])
 
 
 class Wider:
-    """Quantiles of scores that are twice those of the law for the first series, at more steps than are forecast."""
+    """Quantiles of scores, twice those of the distribution for the first series, at more steps than are forecast."""
 
     def scores(self, q):
         scores = np.full((6, 3), ndtri(q))
@@ -294,8 +296,8 @@ class Wider:
         return scores
 
 
-def test_conformal_moves_quantiles_only(law):
-    plain, moved = Forecast(law, SERIES), Forecast(law, SERIES, conformal=Wider())
+def test_conformal_moves_quantiles_only(distribution):
+    plain, moved = Forecast(distribution, SERIES), Forecast(distribution, SERIES, conformal=Wider())
     assert_allclose(moved.interval(0.9).iloc[:, 2:], plain.interval(0.9).iloc[:, 2:])
     twice = stats.norm.cdf(2 * ndtri(0.95))
     assert_allclose(moved.quantile(0.95)["wind"], plain.quantile(twice)["wind"])

@@ -1,4 +1,4 @@
-"""Predictive laws against scipy, brute-force expansion, numerical integration and their own samples."""
+"""Predictive distributions against scipy, brute-force expansion, numerical integration and their own samples."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from scipy.special import beta
 
 from momostream.distributions.joint import CopulaDistribution, Distribution, MixtureDistribution
 from momostream.distributions.marginals import Marginals
-from momostream.distributions.mixtures import Law, Mixture, Product, Routed, StudentT
+from momostream.distributions.mixtures import Mixture, Multivariate, Product, Routed, StudentT
 from momostream.distributions.student import regularise
 
 # -----------------------------------------------------------------------------------------------------------
-# Random laws
+# Random distributions
 
 
 def random_scale(rng, n_targets, n_rows=None):
@@ -104,12 +104,12 @@ class Component:
             seen = ~np.isnan(y[at])
             if seen.any():
                 S = scale[np.ix_(seen, seen)]
-                law = (
+                distribution = (
                     stats.multivariate_normal(mean[seen], S)
                     if np.isinf(dof)
                     else stats.multivariate_t(mean[seen], S, dof)
                 )
-                total += law.logpdf(y[at][seen])
+                total += distribution.logpdf(y[at][seen])
         return total
 
     def moments(self, n_targets):
@@ -120,22 +120,26 @@ class Component:
         return mean, covariance
 
 
-def expand(law, row):
-    """Every induced component of one row of a law."""
-    if isinstance(law, StudentT):
-        scale = law.factor[row] * (law.scale if law.scale.ndim == 2 else law.scale[row])
-        return [Component(1.0, [(np.arange(law.n_targets), law.mean[row], scale, law.dof[row])])]
-    if isinstance(law, Routed):
-        owner = law.index[row]
-        return expand(law.children[owner], int((law.index[:row] == owner).sum()))
-    if isinstance(law, Mixture):
+def expand(distribution, row):
+    """Every induced component of one row of a distribution."""
+    if isinstance(distribution, StudentT):
+        scale = distribution.factor[row] * (
+            distribution.scale if distribution.scale.ndim == 2 else distribution.scale[row]
+        )
+        return [
+            Component(1.0, [(np.arange(distribution.n_targets), distribution.mean[row], scale, distribution.dof[row])])
+        ]
+    if isinstance(distribution, Routed):
+        owner = distribution.index[row]
+        return expand(distribution.children[owner], int((distribution.index[:row] == owner).sum()))
+    if isinstance(distribution, Mixture):
         return [
             Component(weight * c.weight, c.blocks)
-            for weight, child in zip(law.weights[row], law.children, strict=True)
+            for weight, child in zip(distribution.weights[row], distribution.children, strict=True)
             for c in expand(child, row)
         ]
     components = [Component(1.0, [])]
-    for child, at in zip(law.children, law.outputs, strict=True):
+    for child, at in zip(distribution.children, distribution.outputs, strict=True):
         components = [
             Component(a.weight * b.weight, a.blocks + [(at[p], m, S, v) for p, m, S, v in b.blocks])
             for a in components
@@ -144,17 +148,17 @@ def expand(law, row):
     return components
 
 
-def expanded_log_pdf(law, Y):
+def expanded_log_pdf(distribution, Y):
     log_pdf = np.empty(len(Y))
     for i, y in enumerate(Y):
-        log_pdf[i] = np.logaddexp.reduce([np.log(c.weight) + c.log_pdf(y) for c in expand(law, i)])
+        log_pdf[i] = np.logaddexp.reduce([np.log(c.weight) + c.log_pdf(y) for c in expand(distribution, i)])
     return log_pdf
 
 
-def expanded_moments(law, row):
-    components = expand(law, row)
+def expanded_moments(distribution, row):
+    components = expand(distribution, row)
     weights = np.array([c.weight for c in components])
-    means, covariances = zip(*(c.moments(law.n_targets) for c in components), strict=True)
+    means, covariances = zip(*(c.moments(distribution.n_targets) for c in components), strict=True)
     mean = weights @ np.array(means)
     second = sum(w * (C + np.outer(m, m)) for w, m, C in zip(weights, means, covariances, strict=True))
     return mean, second - np.outer(mean, mean)
@@ -174,13 +178,13 @@ def test_student_t_density_is_that_of_scipy(dof, per_row):
     rng = np.random.default_rng(0)
     mean, factor = rng.normal(size=(5, 3)), rng.uniform(0.1, 3.0, 5)
     S = random_scale(rng, 3, 5 if per_row else None)
-    law = StudentT(mean, S, dof, factor)
+    distribution = StudentT(mean, S, dof, factor)
     Y = rng.normal(size=(5, 3)) * 3
     for i in range(5):
         scale = factor[i] * (S[i] if per_row else S)
         expected = stats.multivariate_t(mean[i], scale, dof).logpdf(Y[i])
         # scipy loses digits in differences of gammaln for large degrees of freedom.
-        assert_allclose(law.log_pdf(Y)[i], expected, rtol=1e-11 if dof < 1e6 else 1e-7)
+        assert_allclose(distribution.log_pdf(Y)[i], expected, rtol=1e-11 if dof < 1e6 else 1e-7)
 
 
 def test_normaliser_keeps_its_digits_between_student_and_gauss():
@@ -192,13 +196,13 @@ def test_normaliser_keeps_its_digits_between_student_and_gauss():
 
 
 def test_moments_of_heavy_tails():
-    law = StudentT(np.zeros((2, 2)), np.eye(2), [2.0, 3.0])
-    assert_array_equal(law.covariance[0], [[np.inf, np.nan], [np.nan, np.inf]])
-    assert_allclose(law.covariance[1], 3.0 * np.eye(2))
-    assert_array_equal(law.marginals().variance, [[np.inf, np.inf], [3.0, 3.0]])
+    distribution = StudentT(np.zeros((2, 2)), np.eye(2), [2.0, 3.0])
+    assert_array_equal(distribution.covariance[0], [[np.inf, np.nan], [np.nan, np.inf]])
+    assert_allclose(distribution.covariance[1], 3.0 * np.eye(2))
+    assert_array_equal(distribution.marginals().variance, [[np.inf, np.inf], [3.0, 3.0]])
     # Weight zero silences an infinite variance.
     light = StudentT(np.ones((2, 2)), np.eye(2), np.inf)
-    mixed = Mixture([[-np.inf, 0.0], [0.0, 0.0]], [law, light])
+    mixed = Mixture([[-np.inf, 0.0], [0.0, 0.0]], [distribution, light])
     assert_allclose(mixed.covariance[0], np.eye(2))
     assert_allclose(mixed.marginals().variance[0], 1.0)
     assert_allclose(np.diagonal(mixed.covariance[1]), mixed.marginals().variance[1])
@@ -210,14 +214,18 @@ def test_singular_scale_gets_one_jitter_and_its_neighbours_none():
     assert_array_equal(both[0], good)
     assert_allclose(both[1], bad + 1e-10 * np.eye(2), rtol=0, atol=1e-15)
     assert_allclose(L @ np.swapaxes(L, 1, 2), both, atol=1e-15)
-    law = StudentT(np.zeros((2, 2)), np.stack([good, bad]), 5.0)
+    distribution = StudentT(np.zeros((2, 2)), np.stack([good, bad]), 5.0)
     alone = StudentT(np.zeros((1, 2)), good, 5.0)
-    assert_allclose(law.log_pdf(np.ones((2, 2)))[0], alone.log_pdf(np.ones((1, 2)))[0], rtol=1e-14)
-    assert np.isfinite(law.log_pdf(np.array([[1.0, 2.0], [1.0, 2.0]]))).all()
-    # The chain rule holds for the jittered law as for any other.
+    assert_allclose(distribution.log_pdf(np.ones((2, 2)))[0], alone.log_pdf(np.ones((1, 2)))[0], rtol=1e-14)
+    assert np.isfinite(distribution.log_pdf(np.array([[1.0, 2.0], [1.0, 2.0]]))).all()
+    # The chain rule holds for the jittered distribution as for any other.
     Y = np.array([[1.0, 1.2], [1.0, 1.2]])
     known = np.array([[1.0, np.nan], [1.0, np.nan]])
-    assert_allclose(law.log_pdf(Y), law.log_pdf(known) + law.condition(known).log_pdf(Y[:, 1:]), rtol=1e-6)
+    assert_allclose(
+        distribution.log_pdf(Y),
+        distribution.log_pdf(known) + distribution.condition(known).log_pdf(Y[:, 1:]),
+        rtol=1e-6,
+    )
     with pytest.raises(ValueError, match="semi-definite"):
         regularise(np.array([[1.0, 2.0], [2.0, 1.0]]))
     with pytest.raises(ValueError, match="positive diagonal"):
@@ -225,7 +233,7 @@ def test_singular_scale_gets_one_jitter_and_its_neighbours_none():
 
 
 # -----------------------------------------------------------------------------------------------------------
-# Nested laws against their expansion
+# Nested distributions against their expansion
 
 
 SEEDS = range(8)
@@ -234,14 +242,14 @@ SEEDS = range(8)
 @pytest.mark.parametrize("seed", SEEDS)
 def test_nested_law_matches_its_expansion(seed):
     rng = np.random.default_rng(seed)
-    law = nested_law() if seed == 0 else random_law(rng, 4, 3, 3)
+    distribution = nested_law() if seed == 0 else random_law(rng, 4, 3, 3)
     Y = rng.normal(size=(4, 3)) * 2
-    assert_allclose(law.log_pdf(Y), expanded_log_pdf(law, Y), rtol=1e-10)
+    assert_allclose(distribution.log_pdf(Y), expanded_log_pdf(distribution, Y), rtol=1e-10)
     Y = with_gaps(rng, Y)
-    assert_allclose(law.log_pdf(Y), expanded_log_pdf(law, Y), rtol=1e-10, atol=1e-12)
-    mean, covariance = law.mean, law.covariance
+    assert_allclose(distribution.log_pdf(Y), expanded_log_pdf(distribution, Y), rtol=1e-10, atol=1e-12)
+    mean, covariance = distribution.mean, distribution.covariance
     for i in range(4):
-        expected_mean, expected_covariance = expanded_moments(law, i)
+        expected_mean, expected_covariance = expanded_moments(distribution, i)
         assert_allclose(mean[i], expected_mean, rtol=1e-10, atol=1e-12)
         assert_allclose(covariance[i], expected_covariance, rtol=1e-9, atol=1e-10)
 
@@ -249,15 +257,15 @@ def test_nested_law_matches_its_expansion(seed):
 @pytest.mark.parametrize("seed", SEEDS)
 def test_marginals_belong_to_the_joint_law(seed):
     rng = np.random.default_rng(seed)
-    law = nested_law() if seed == 0 else random_law(rng, 4, 3, 3)
-    marginals = law.marginals()
+    distribution = nested_law() if seed == 0 else random_law(rng, 4, 3, 3)
+    marginals = distribution.marginals()
     assert_allclose(marginals.weights.sum(axis=1), 1.0)
-    assert_allclose(marginals.mean, law.mean, rtol=1e-10, atol=1e-12)
-    assert_allclose(marginals.variance, np.diagonal(law.covariance, axis1=1, axis2=2), rtol=1e-9)
+    assert_allclose(marginals.mean, distribution.mean, rtol=1e-10, atol=1e-12)
+    assert_allclose(marginals.variance, np.diagonal(distribution.covariance, axis1=1, axis2=2), rtol=1e-9)
     Y = rng.normal(size=(4, 3)) * 3
     for p in range(3):
         only = np.where(np.arange(3) == p, Y, np.nan)
-        assert_allclose(marginals.log_pdf(only)[:, p], law.log_pdf(only), rtol=1e-10)
+        assert_allclose(marginals.log_pdf(only)[:, p], distribution.log_pdf(only), rtol=1e-10)
         assert_array_equal(np.delete(marginals.log_pdf(only), p, axis=1), 0.0)
 
 
@@ -265,32 +273,32 @@ def test_marginals_belong_to_the_joint_law(seed):
 @pytest.mark.parametrize("known", [[0], [2], [0, 1], [1, 2]])
 def test_conditioning_is_the_ratio_of_joint_and_marginal(seed, known):
     rng = np.random.default_rng(seed)
-    law = nested_law() if seed == 0 else random_law(rng, 4, 3, 3)
+    distribution = nested_law() if seed == 0 else random_law(rng, 4, 3, 3)
     Y = rng.normal(size=(4, 3)) * 2
     given_part = np.where(np.isin(np.arange(3), known), Y, np.nan)
     rest = np.delete(Y, known, axis=1)
-    conditioned = law.condition(given_part)
+    conditioned = distribution.condition(given_part)
     assert conditioned.n_targets == 3 - len(known)
-    ratio = law.log_pdf(Y) - law.log_pdf(given_part)
+    ratio = distribution.log_pdf(Y) - distribution.log_pdf(given_part)
     assert_allclose(conditioned.log_pdf(rest), ratio, rtol=1e-8, atol=1e-10)
 
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_rows_do_not_see_each_other(seed):
     rng = np.random.default_rng(seed)
-    law = nested_law() if seed == 0 else random_law(rng, 4, 3, 3)
+    distribution = nested_law() if seed == 0 else random_law(rng, 4, 3, 3)
     Y = with_gaps(rng, rng.normal(size=(4, 3)))
     rows = np.array([2, 0, 2])
-    taken = law.take(rows)
-    assert_allclose(taken.log_pdf(Y[rows]), law.log_pdf(Y)[rows], rtol=1e-12)
-    assert_allclose(taken.covariance, law.covariance[rows], rtol=1e-12)
-    assert_allclose(taken.marginals().quantile(0.3), law.marginals().quantile(0.3)[rows], rtol=1e-11)
+    taken = distribution.take(rows)
+    assert_allclose(taken.log_pdf(Y[rows]), distribution.log_pdf(Y)[rows], rtol=1e-12)
+    assert_allclose(taken.covariance, distribution.covariance[rows], rtol=1e-12)
+    assert_allclose(taken.marginals().quantile(0.3), distribution.marginals().quantile(0.3)[rows], rtol=1e-11)
 
 
 def test_samples_of_a_nested_law_pass_ks():
-    law = nested_law()
-    draws = law.sample(4000, np.random.default_rng(1))
-    marginals = law.marginals()
+    distribution = nested_law()
+    draws = distribution.sample(4000, np.random.default_rng(1))
+    marginals = distribution.marginals()
     u = marginals.cdf(draws)
     for i in range(4):
         for p in range(3):
@@ -298,7 +306,7 @@ def test_samples_of_a_nested_law_pass_ks():
     # Jointly: the density of a draw, ranked among densities of draws by an independent route (expansion).
     other = np.empty((4000, 3))
     rng = np.random.default_rng(2)
-    components = expand(law, 0)
+    components = expand(distribution, 0)
     chosen = rng.choice(len(components), size=4000, p=[c.weight for c in components])
     for k, component in enumerate(components):
         mine = np.flatnonzero(chosen == k)
@@ -312,8 +320,8 @@ def test_samples_of_a_nested_law_pass_ks():
 
 def test_density_of_a_mixture_integrates_to_one():
     rng = np.random.default_rng(5)
-    law = Mixture([0.0, 1.0], [random_leaf(rng, 1, 2), Product([random_leaf(rng, 1, 1)] * 2, [[1], [0]])])
-    assert_allclose(_integral(MixtureDistribution(law)), 1.0, atol=2e-3)
+    distribution = Mixture([0.0, 1.0], [random_leaf(rng, 1, 2), Product([random_leaf(rng, 1, 1)] * 2, [[1], [0]])])
+    assert_allclose(_integral(MixtureDistribution(distribution)), 1.0, atol=2e-3)
 
 
 def test_laws_reject_what_does_not_fit():
@@ -544,13 +552,13 @@ def test_copula_of_student_ts_is_a_student_t(dof, per_row):
     rng = np.random.default_rng(4)
     n, P = 4, 3
     S = random_scale(rng, P, n if per_row else None)
-    law = StudentT(rng.normal(size=(n, P)), S, dof, rng.uniform(0.5, 2.0, n))
+    distribution = StudentT(rng.normal(size=(n, P)), S, dof, rng.uniform(0.5, 2.0, n))
     std = np.sqrt(np.diagonal(S, axis1=-2, axis2=-1))
     R = S / (std[..., :, np.newaxis] * std[..., np.newaxis, :])
     names = ("a", "b", "c")
-    d, e = CopulaDistribution(law.marginals(), R, dof, names), MixtureDistribution(law, names)
-    Y = with_gaps(rng, law.mean + 3.0 * rng.normal(size=(n, P)))
-    known = {"b": law.mean[:, 1] + rng.normal(size=n)}
+    d, e = CopulaDistribution(distribution.marginals(), R, dof, names), MixtureDistribution(distribution, names)
+    Y = with_gaps(rng, distribution.mean + 3.0 * rng.normal(size=(n, P)))
+    known = {"b": distribution.mean[:, 1] + rng.normal(size=n)}
     for x, y in [(d, e), (d.condition(known), e.condition(known))]:
         values = np.delete(Y, 1, axis=1) if x.n_targets == 2 else Y
         assert x.targets == y.targets
@@ -597,7 +605,7 @@ def test_conditioned_copula_is_the_ratio_of_densities(dof, known):
     assert_allclose(step.log_pdf(rest), conditioned.log_pdf(rest), rtol=1e-8, atol=1e-9)
     assert_allclose(step.quantile(0.9), conditioned.quantile(0.9), rtol=1e-8, atol=1e-9)
     assert_allclose(step.std, conditioned.std, rtol=1e-6)
-    # The marginal density is that of the joint law with everything else not observed.
+    # The marginal density is that of the joint distribution with everything else not observed.
     only = np.where(np.arange(rest.shape[1]) == 0, rest, np.nan)
     assert_allclose(conditioned.log_pdf_each(only)[:, 0], conditioned.log_pdf(only), rtol=1e-10)
 
@@ -674,10 +682,10 @@ def test_independent_gaussian_copula_has_a_diagonal_covariance():
 def test_samples_of_a_copula_pass_ks(dof):
     d, m = _copula(seed=5, dof=dof, spread=3.0)
     draws = d.sample(4000, seed=3)
-    for law, values in [(d, draws), (d.condition({0: 0.2}), d.condition({0: 0.2}).sample(4000, seed=4))]:
-        u = np.stack([law.cdf(y) for y in values[:1000]])
+    for distribution, values in [(d, draws), (d.condition({0: 0.2}), d.condition({0: 0.2}).sample(4000, seed=4))]:
+        u = np.stack([distribution.cdf(y) for y in values[:1000]])
         for i in range(2):
-            for p in range(law.n_targets):
+            for p in range(distribution.n_targets):
                 assert stats.kstest(u[:, i, p], "uniform").pvalue > 1e-4
     # The dependence, by the probability integral transform: y_1 given the others is uniform.
     many = d[np.zeros(1000, dtype=int)]
@@ -716,7 +724,7 @@ def test_far_tails_stay_finite_and_symmetric(dof, marginal_dof):
 def test_upper_tail_keeps_its_digits():
     m = Marginals(0.5, np.broadcast_to([[[0.0], [0.5]]], (1, 2, 2)), 1.0, np.inf)
     d = CopulaDistribution(m, [[1.0, 0.8], [0.8, 1.0]], 5.0)
-    # The mirror image of the law about 0.25 is the law itself.
+    # The mirror image of the distribution about 0.25 is the distribution itself.
     for y in (5.0, 9.0, 20.0):
         assert_allclose(d.log_pdf([[0.25 + y, 0.25 + y]]), d.log_pdf([[0.25 - y, 0.25 - y]]), rtol=1e-10)
         c, e = d.condition({0: 0.25 + y}), d.condition({0: 0.25 - y})
@@ -781,9 +789,9 @@ NAMES = ("wind", "power", ("temperature", 1))
 
 
 def _both() -> list[Distribution]:
-    law = nested_law()
+    distribution = nested_law()
     R = random_correlation(np.random.default_rng(0), 3, 4)
-    return [MixtureDistribution(law, NAMES), CopulaDistribution(law.marginals(), R, 7.0, NAMES)]
+    return [MixtureDistribution(distribution, NAMES), CopulaDistribution(distribution.marginals(), R, 7.0, NAMES)]
 
 
 @pytest.fixture(params=["mixture", "copula", "conditioned mixture", "conditioned copula"])
@@ -930,18 +938,18 @@ def test_targets_must_fit():
 
 def test_repr_shows_the_first_rows_and_outputs():
     rng = np.random.default_rng(0)
-    law = StudentT(rng.normal(size=(9, 8)), np.eye(8), np.inf)
-    text = repr(MixtureDistribution(law))
+    distribution = StudentT(rng.normal(size=(9, 8)), np.eye(8), np.inf)
+    text = repr(MixtureDistribution(distribution))
     assert text.startswith("MixtureDistribution: 9 rows, 8 outputs")
     assert text.count("±") == 1 + 5 * 6 and text.endswith("...")
     text = repr(MixtureDistribution(StudentT([[1.5]], [[4.0]], np.inf), ["power"]))
     assert text == "MixtureDistribution: 1 row, 1 output, mean ± std\n    power\n  1.5 ± 2"
-    assert repr(law) == "StudentT(9 rows, 8 outputs)"
-    assert repr(law.marginals()) == "Marginals(9 rows, 1 components, 8 outputs)"
+    assert repr(distribution) == "StudentT(9 rows, 8 outputs)"
+    assert repr(distribution.marginals()) == "Marginals(9 rows, 1 components, 8 outputs)"
 
 
 def test_a_law_of_any_kind_is_a_law():
-    assert all(issubclass(kind, Law) for kind in (StudentT, Product, Mixture, Routed))
+    assert all(issubclass(kind, Multivariate) for kind in (StudentT, Product, Mixture, Routed))
 
 
 # -----------------------------------------------------------------------------------------------------------
@@ -950,9 +958,9 @@ def test_a_law_of_any_kind_is_a_law():
 
 def mean_distance(y, dof):
     """E|T - y| of a standard Student-t, in closed form."""
-    law = stats.norm if np.isinf(dof) else stats.t(dof)
+    distribution = stats.norm if np.isinf(dof) else stats.t(dof)
     stretch = 1.0 if np.isinf(dof) else (dof + y**2) / (dof - 1.0)
-    return y * (2.0 * law.cdf(y) - 1.0) + 2.0 * law.pdf(y) * stretch
+    return y * (2.0 * distribution.cdf(y) - 1.0) + 2.0 * distribution.pdf(y) * stretch
 
 
 def expected_crps(m, y, row=0, target=0):
@@ -966,9 +974,9 @@ def expected_crps(m, y, row=0, target=0):
 
     def pair(i, j):
         i, j = (i, j) if scale[i] >= scale[j] else (j, i)
-        law = stats.norm if np.isinf(dof[j]) else stats.t(dof[j])
+        distribution = stats.norm if np.isinf(dof[j]) else stats.t(dof[j])
         at = (mean[j] + scale[j] * x - mean[i]) / scale[i]
-        return (slope * law.pdf(x) * scale[i] * mean_distance(at, dof[i])).sum()
+        return (slope * distribution.pdf(x) * scale[i] * mean_distance(at, dof[i])).sum()
 
     K = range(w.size)
     to_y = sum(w[k] * scale[k] * mean_distance((y - mean[k]) / scale[k], dof[k]) for k in K)
@@ -1058,7 +1066,7 @@ def test_crps_is_twice_the_mean_pinball_loss(dist):
     crps = dist.crps(Y)
     assert_allclose(crps, expected, rtol=2e-5)
     assert_array_equal(np.isnan(crps), np.isnan(Y))
-    # What laws inherit that know no better way.
+    # What distributions inherit that know no better way.
     assert_allclose(Distribution._crps(dist, Y), expected, rtol=2e-5)
 
 

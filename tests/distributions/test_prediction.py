@@ -32,43 +32,43 @@ def copula():
 
 
 @pytest.fixture(params=[mixture, copula])
-def law(request):
+def distribution(request):
     return request.param()
 
 
 @pytest.fixture
-def prediction(law):
-    return Prediction(TARGETS, law.mean[0], law)
+def prediction(distribution):
+    return Prediction(TARGETS, distribution.mean[0], distribution)
 
 
 Y = {("pitch", 1): 2.5, "wind": 2, "power": np.float32(-1.0)}
 ROW = np.array([[2.0, -1.0, 2.5]])
 
 
-def test_everything_is_that_of_the_law(prediction, law):
-    assert prediction.targets == TARGETS and prediction.distribution is law
+def test_everything_is_that_of_the_law(prediction, distribution):
+    assert prediction.targets == TARGETS and prediction.distribution is distribution
     assert list(prediction.mean) == list(prediction.std) == list(TARGETS)
-    assert_array_equal(list(prediction.mean.values()), law.mean[0])
-    assert_array_equal(list(prediction.std.values()), law.std[0])
-    assert_array_equal(prediction.cov, law.cov[0])
-    assert prediction.log_pdf(Y) == law.log_pdf(ROW)[0]
+    assert_array_equal(list(prediction.mean.values()), distribution.mean[0])
+    assert_array_equal(list(prediction.std.values()), distribution.std[0])
+    assert_array_equal(prediction.cov, distribution.cov[0])
+    assert prediction.log_pdf(Y) == distribution.log_pdf(ROW)[0]
     for name in ("log_pdf_each", "cdf", "crps"):
         scores = getattr(prediction, name)(Y)
         assert list(scores) == list(TARGETS)
-        assert list(scores.values()) == getattr(law, name)(ROW)[0].tolist()
+        assert list(scores.values()) == getattr(distribution, name)(ROW)[0].tolist()
     for values in (prediction.mean, prediction.std, prediction.cdf(Y), prediction.quantile(0.2)):
         assert {type(value) for value in values.values()} == {float}
 
 
-def test_intervals_and_quantiles(prediction, law):
-    lower, upper = law.interval(0.9)
+def test_intervals_and_quantiles(prediction, distribution):
+    lower, upper = distribution.interval(0.9)
     assert prediction.interval() == dict(
         zip(TARGETS, zip(lower[0].tolist(), upper[0].tolist(), strict=True), strict=True)
     )
-    assert prediction.interval(0.5)["wind"] == tuple(law.quantile([0.25, 0.75])[:, 0, 0])
-    assert prediction.quantile(0.3) == dict(zip(TARGETS, law.quantile(0.3)[0].tolist(), strict=True))
+    assert prediction.interval(0.5)["wind"] == tuple(distribution.quantile([0.25, 0.75])[:, 0, 0])
+    assert prediction.quantile(0.3) == dict(zip(TARGETS, distribution.quantile(0.3)[0].tolist(), strict=True))
     several = prediction.quantile([0.1, 0.5])
-    assert_array_equal(several["power"], law.quantile([0.1, 0.5])[:, 0, 1])
+    assert_array_equal(several["power"], distribution.quantile([0.1, 0.5])[:, 0, 1])
     assert several["wind"].shape == (2,) and prediction.quantile([])["wind"].shape == (0,)
     for level in (0.0, 1.0, np.nan):
         with pytest.raises(ValueError, match="level"):
@@ -76,19 +76,21 @@ def test_intervals_and_quantiles(prediction, law):
 
 
 @pytest.mark.parametrize("gone", [{}, {"power": None}, {"power": np.nan}])
-def test_what_is_not_observed_is_left_out(prediction, law, gone):
+def test_what_is_not_observed_is_left_out(prediction, distribution, gone):
     y = {"wind": 2.0, ("pitch", 1): 2.5, **gone}
     row = np.array([[2.0, np.nan, 2.5]])
-    assert prediction.log_pdf(y) == law.log_pdf(row)[0]
+    assert prediction.log_pdf(y) == distribution.log_pdf(row)[0]
     assert prediction.log_pdf(y) != prediction.log_pdf(Y)
     for name in ("log_pdf_each", "cdf", "crps"):
         assert getattr(prediction, name)(y).keys() == {"wind", ("pitch", 1)}
 
 
 def test_density_of_the_observed_is_the_marginal_one():
-    law = MixtureDistribution(StudentT(MEAN[np.newaxis], S, 7.0))
+    distribution = MixtureDistribution(StudentT(MEAN[np.newaxis], S, 7.0))
     expected = stats.multivariate_t(MEAN[[0, 2]], S[np.ix_([0, 2], [0, 2])], 7.0).logpdf([2.0, 2.5])
-    assert_allclose(Prediction(TARGETS, MEAN, law).log_pdf({"wind": 2.0, ("pitch", 1): 2.5}), expected, rtol=1e-12)
+    assert_allclose(
+        Prediction(TARGETS, MEAN, distribution).log_pdf({"wind": 2.0, ("pitch", 1): 2.5}), expected, rtol=1e-12
+    )
 
 
 def test_nothing_observed(prediction):
@@ -97,9 +99,9 @@ def test_nothing_observed(prediction):
     assert prediction.condition({}) is prediction and prediction.condition({"power": None}) is prediction
 
 
-def test_condition_is_over_the_others(prediction, law):
+def test_condition_is_over_the_others(prediction, distribution):
     given = prediction.condition({"power": -1.0, "wind": None})
-    expected = law.condition({1: [-1.0]})
+    expected = distribution.condition({1: [-1.0]})
     assert given.targets == ("wind", ("pitch", 1))
     assert_array_equal(list(given.mean.values()), expected.mean[0])
     assert given.log_pdf({"wind": 2.0}) == expected.log_pdf(np.array([[2.0, np.nan]]))[0]
@@ -111,10 +113,10 @@ def test_condition_is_over_the_others(prediction, law):
         prediction.condition(Y)
 
 
-def test_samples(prediction, law):
+def test_samples(prediction, distribution):
     draws = prediction.sample(5, seed=3)
     assert draws.shape == (5, 3)
-    assert_array_equal(draws, law.sample(5, seed=3)[:, 0])
+    assert_array_equal(draws, distribution.sample(5, seed=3)[:, 0])
     assert_array_equal(prediction.sample(5, np.random.default_rng(3)), draws)
     assert prediction.sample().shape == (1, 3)
 
@@ -149,25 +151,25 @@ def test_what_does_not_fit():
     with pytest.raises(ValueError, match="2 means for 3 outputs"):
         Prediction(TARGETS, MEAN[:2], mixture)
     for wrong in (StudentT(np.zeros((2, 3)), S, 5.0), StudentT(np.zeros((1, 2)), np.eye(2), 5.0)):
-        with pytest.raises(ValueError, match="one row and 3 outputs"):
+        with pytest.raises(ValueError, match="one row and 3 targets"):
             _ = Prediction(TARGETS, MEAN, lambda wrong=wrong: MixtureDistribution(wrong)).std
 
 
-def test_copies_carry_the_law(law):
-    prediction = Prediction(TARGETS, law.mean[0], lambda: law)
+def test_copies_carry_the_law(distribution):
+    prediction = Prediction(TARGETS, distribution.mean[0], lambda: distribution)
     for twin in (pickle.loads(pickle.dumps(prediction)), copy.deepcopy(prediction)):
         assert twin.targets == TARGETS and twin.mean == prediction.mean
         assert twin.log_pdf(Y) == prediction.log_pdf(Y)
 
 
 def test_gaussian_of_river():
-    law = mixture()
+    distribution = mixture()
     targets = ("wind", "power", "pitch")
-    gaussian = Prediction(targets, law.mean[0], law).to_gaussian()
-    assert gaussian.mu == dict(sorted(zip(targets, law.mean[0].tolist(), strict=True)))
+    gaussian = Prediction(targets, distribution.mean[0], distribution).to_gaussian()
+    assert gaussian.mu == dict(sorted(zip(targets, distribution.mean[0].tolist(), strict=True)))
     var = gaussian.var.loc[list(targets), list(targets)]
-    assert_allclose(var.to_numpy(), law.cov[0], rtol=1e-12)
-    expected = stats.multivariate_normal(law.mean[0], law.cov[0])
+    assert_allclose(var.to_numpy(), distribution.cov[0], rtol=1e-12)
+    expected = stats.multivariate_normal(distribution.mean[0], distribution.cov[0])
     y = {"power": -1.0, "wind": 2.0, "pitch": 2.5}
     assert_allclose(gaussian(y), expected.pdf(ROW[0]), rtol=1e-9)
     assert_allclose(gaussian.cdf(dict(sorted(y.items()))), expected.cdf(ROW[0]), rtol=1e-3)
@@ -187,14 +189,14 @@ def test_gaussian_of_one_output_and_of_heavy_tails():
 
 
 def test_repr_shows_the_first_outputs():
-    law = MixtureDistribution(StudentT(np.arange(15.0)[np.newaxis], 0.25 * np.eye(15), np.inf))
-    lines = repr(Prediction(range(15), law.mean[0], law)).splitlines()
+    distribution = MixtureDistribution(StudentT(np.arange(15.0)[np.newaxis], 0.25 * np.eye(15), np.inf))
+    lines = repr(Prediction(range(15), distribution.mean[0], distribution)).splitlines()
     assert lines[0] == "Prediction: 15 outputs, mean ± std" and lines[-1] == "  ..." and len(lines) == 14
     assert lines[12] == "  11  11 ± 0.5"
 
 
 def test_html_is_escaped_and_complete():
-    law = MixtureDistribution(StudentT([[1.0, 2.0]], np.eye(2), np.inf))
-    text = Prediction(("<b>", "power & wind"), law.mean[0], law)._repr_html_()
+    distribution = MixtureDistribution(StudentT([[1.0, 2.0]], np.eye(2), np.inf))
+    text = Prediction(("<b>", "power & wind"), distribution.mean[0], distribution)._repr_html_()
     assert "<b>" not in text and "&lt;b&gt;" in text and "power &amp; wind" in text
     assert text.count("<tr>") == 3 and "<td>2.645</td>" in text

@@ -13,10 +13,10 @@ from threadpoolctl import threadpool_limits
 
 from benchmarks.tools.fleet_spark import LOCAL, PLAN, kill_spark, start_session
 from momostream.datasets.wind import WindFarm
+from momostream.distributions.values import PredictedValues
 from momostream.feeds.files import Row
 from momostream.runs.fleet import Fleet
 from momostream.runs.plan import Plan, make_model, take_rows
-from momostream.runs.scores import Outlook
 from momostream.storage.blocks import Parts
 
 pytest.importorskip("pyspark", reason="needs PySpark: the extra spark")
@@ -88,7 +88,9 @@ def test_same_as_the_runner_over_many_batches():
     lines = pd.concat([take(state, rows[at : at + 15]) for at in range(0, 90, 15)])
     fleet = Fleet(make_model(SIMPLE), kin=False)
     steps = take_rows(fleet, SIMPLE, "A", [Row(n, n, at, {"wind": w, "power": p}) for n, (at, w, p) in enumerate(rows)])
-    outlooks = Outlook.many([step.law for step in steps if step.law], SIMPLE.targets, SIMPLE.level)
+    outlooks = PredictedValues.many(
+        [step.prediction for step in steps if step.prediction], SIMPLE.targets, SIMPLE.level
+    )
     expected = np.array([[o.mean[0, 0], o.lower[0, 0], o.upper[0, 0]] for o in outlooks])
     assert np.array_equal(np.stack(lines["values"].to_list()), expected)
     assert Parts.of(cluster._model(state.blocks)).chunks == Parts.of(fleet.model("A")).chunks
@@ -186,7 +188,7 @@ def test_forecasts_have_steps_and_their_times():
     expected = []
     for at, wind, power in rows:
         model.learn_one({"power": power}, {"wind": wind, "at": at})
-        outlook = Outlook.of(model.forecast(3, with_dist=True), plan.targets, plan.level)
+        outlook = PredictedValues.of(model.forecast(3, with_dist=True), plan.targets, plan.level)
         expected.append(np.stack([outlook.mean, outlook.lower, outlook.upper], axis=2).reshape(3, 3))
     assert lines["step"].tolist() == [1, 2, 3] * 40
     assert np.array_equal(np.stack(lines["values"].to_list()), np.concatenate(expected))
@@ -287,9 +289,9 @@ def expected_lines(plan, batches):
             values = {name: row[name] for name in plan.columns if row[name] is not None}
             (step,) = take_rows(fleet, plan, row[plan.key], [Row(0, 0, row[plan.time], values, row[plan.key])])
             refused += step.reason is not None
-            if step.law is None:
+            if step.prediction is None:
                 continue
-            outlook = Outlook.of(step.law, plan.targets, plan.level)
+            outlook = PredictedValues.of(step.prediction, plan.targets, plan.level)
             cells = np.stack([outlook.mean, outlook.lower, outlook.upper], axis=2).reshape(len(outlook.mean), -1)
             for n, line in enumerate(cells.tolist(), 1):
                 lines[row[plan.key], row[plan.time], n] = line

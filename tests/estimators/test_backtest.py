@@ -32,7 +32,7 @@ class LastValue:
 
 
 class NormalForecast:
-    """What `momostream.distributions.forecast.Forecast` offers, for normal laws of deviation 1."""
+    """What `momostream.distributions.forecast.Forecast` offers, for normal distributions of deviation 1."""
 
     def __init__(self, mean):
         self.mean, self.series, self.index, self.arrays = mean, tuple(mean.columns), mean.index, self
@@ -53,7 +53,7 @@ class NormalForecast:
 
 
 class NormalLaw(LastValue):
-    """Normal laws of deviation 1 around the last value, series in an order of their own."""
+    """Normal distributions of deviation 1 around the last value, series in an order of their own."""
 
     def forecast(self, horizon, xs=None, with_dist=False):
         assert with_dist

@@ -19,7 +19,8 @@ from numpy.testing import assert_allclose, assert_array_equal
 from momostream import MOMoGPForecaster, load
 from momostream.distributions.forecast import Forecast
 from momostream.horizon.calendar import HOUR, as_time, calendar_terms
-from momostream.horizon.model import HorizonModel, HorizonSettings
+from momostream.horizon.model import HorizonModel
+from momostream.horizon.settings import HorizonSettings
 from momostream.storage import container
 
 LINEAR = ("last value", "season", "own lags")
@@ -63,8 +64,8 @@ def test_is_the_core_model_by_name():
         model.learn_one(y, x)
         core.learn(np.array([y["power"], y["wind"]]), np.array([x["pitch"]]))
     assert model.series == ("power", "wind") and model.inputs == ("pitch",) and model.n_rows == 50
-    law = core.joint().law
-    expected = (law[4] * law[0]).sum(axis=0)
+    planes = core.joint().planes
+    expected = (planes[4] * planes[0]).sum(axis=0)
     forecast = model.forecast(4, with_dist=True)
     assert isinstance(forecast, Forecast) and forecast.series == ("power", "wind")
     assert_allclose(forecast.mean, expected)
@@ -73,9 +74,9 @@ def test_is_the_core_model_by_name():
     assert_array_equal(forecast._joint.between_series, core.ties.between_series)
     # Inputs that are known in advance.
     xs = [{"pitch": 0.9}, {}, {"pitch": None, "unknown": 1.0}, {"pitch": 0.1}]
-    law = core.joint(np.array([[0.9], [np.nan], [np.nan], [0.1]])).law
+    planes = core.joint(np.array([[0.9], [np.nan], [np.nan], [0.1]])).planes
     ahead = model.forecast(4, xs, with_dist=True)
-    assert_allclose(ahead.mean, (law[4] * law[0]).sum(axis=0))
+    assert_allclose(ahead.mean, (planes[4] * planes[0]).sum(axis=0))
     assert ahead.mean["power"][1] < forecast.mean["power"][1]
 
 
@@ -144,8 +145,8 @@ def test_missing_values_and_rows():
         row = np.array([y["power"], y["wind"]])
         row[0] = np.nan if t % 5 == 2 else row[0]
         core.learn(np.full(2, np.nan) if gone else row, np.empty(0))
-    law = core.joint().law
-    assert_allclose(model.forecast(4, with_dist=True).mean, (law[4] * law[0]).sum(axis=0))
+    planes = core.joint().planes
+    assert_allclose(model.forecast(4, with_dist=True).mean, (planes[4] * planes[0]).sum(axis=0))
     assert model.n_rows == 60
 
 
@@ -171,8 +172,8 @@ def test_new_names_are_learnt_with_the_rows_that_are_remembered():
         power, pitch = y["power"] if t >= 40 else np.nan, x["pitch"] if t >= 60 else np.nan
         core.learn(np.array([y["wind"], power]), np.array([pitch]))
     assert model.series == ("wind", "power") and model.inputs == ("pitch",)
-    law = core.joint().law
-    assert_allclose(model.forecast(4, with_dist=True).mean, (law[4] * law[0]).sum(axis=0))
+    planes = core.joint().planes
+    assert_allclose(model.forecast(4, with_dist=True).mean, (planes[4] * planes[0]).sum(axis=0))
     assert model.n_rows == 80
 
 
@@ -215,9 +216,10 @@ def test_the_calendar_of_the_steps_is_known_in_advance():
         value, load = math.sin(t / 24 * 2 * math.pi), float(t % 5)
         model.learn_one({"y": value}, {"at": START + timedelta(hours=t), "load": load})
         core.learn(np.array([value]), np.array([load, *terms[t]]))
-    law = core.joint(np.column_stack([[3.0, np.nan, np.nan, np.nan], terms[60:]])).law
+    planes = core.joint(np.column_stack([[3.0, np.nan, np.nan, np.nan], terms[60:]])).planes
     assert_allclose(
-        model.forecast(4, [{"load": 3.0}, {}, {}, {}], with_dist=True).arrays.mean, (law[4] * law[0]).sum(axis=0)
+        model.forecast(4, [{"load": 3.0}, {}, {}, {}], with_dist=True).arrays.mean,
+        (planes[4] * planes[0]).sum(axis=0),
     )
 
 
@@ -409,15 +411,15 @@ def test_forecasting_changes_nothing():
     model = trained()
     before = checksum(model)
     for horizon, xs in ((4, None), (2, [{"pitch": 3.0, "new": 1.0}] * 2)):
-        law = model.forecast(horizon, xs, with_dist=True)
-        law.sample(3), law.interval(), law.cov
+        distribution = model.forecast(horizon, xs, with_dist=True)
+        distribution.sample(3), distribution.interval(), distribution.cov
     assert checksum(model) == before
     # And what was returned stays as it was.
-    law = model.forecast(4, with_dist=True)
+    distribution = model.forecast(4, with_dist=True)
     mean = model.forecast(4)
     for x, y in feed(5, seed=3):
         model.learn_one(y, x)
-    assert law.to_dicts() == mean
+    assert distribution.to_dicts() == mean
 
 
 @pytest.mark.parametrize("settings", [{"horizon": 3}, {"horizon": 48}, {"horizon": 48, "window": 60}])
@@ -523,8 +525,8 @@ def test_recursive_forecasts_are_paths_of_the_core(monkeypatch):
 
     def simulate(self, n_paths, horizon, X, rng):
         asked.append((n_paths, X.copy(), rng.random()))
-        law = np.ones((5, 1, horizon, self.n_series))
-        return SimpleNamespace(law=law, between_steps=np.eye(horizon), between_series=np.eye(self.n_series))
+        distribution = np.ones((5, 1, horizon, self.n_series))
+        return SimpleNamespace(planes=distribution, between_steps=np.eye(horizon), between_series=np.eye(self.n_series))
 
     monkeypatch.setattr(HorizonModel, "simulate", simulate, raising=False)
     model = trained(20, strategy="recursive")

@@ -1,4 +1,4 @@
-"""River metrics of predictive laws: values, gaps, taking back, river's own machinery."""
+"""River metrics of predictive distributions: values, gaps, taking back, river's own machinery."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ ALL = [NLPD, CRPS, EnergyScore, Coverage, Width]
 
 def predicted(*mean, dof=np.inf, targets=TARGETS):
     P = len(mean)
-    law = StudentT(np.array([mean]), S[:P, :P], dof)
-    return Prediction(targets[:P], np.array(mean, dtype=float), MixtureDistribution(law))
+    distribution = StudentT(np.array([mean]), S[:P, :P], dof)
+    return Prediction(targets[:P], np.array(mean, dtype=float), MixtureDistribution(distribution))
 
 
 ROWS = [
@@ -36,8 +36,8 @@ ROWS = [
 
 
 def run(metric, rows=ROWS):
-    for y, law in rows:
-        metric.update(y, law)
+    for y, distribution in rows:
+        metric.update(y, distribution)
     return metric
 
 
@@ -53,7 +53,7 @@ def test_nlpd_is_the_mean_over_rows_of_the_joint_density():
 
 def test_crps_is_the_mean_over_targets_of_means_over_rows():
     metric = run(CRPS())
-    scores = [law.crps(y) for y, law in ROWS]
+    scores = [distribution.crps(y) for y, distribution in ROWS]
     each = {target: np.mean([s[target] for s in scores if target in s]) for target in TARGETS}
     assert list(metric.each) == list(TARGETS)
     assert_allclose([metric.each[target] for target in TARGETS], [each[target] for target in TARGETS], rtol=1e-12)
@@ -72,50 +72,50 @@ def test_coverage_and_width():
 
 
 def test_coverage_nearer_to_its_level_is_better():
-    law = predicted(0.0)
+    distribution = predicted(0.0)
     inside, outside = {"a": 0.0}, {"a": 9.0}
-    exact = run(Coverage(0.5), [(inside, law), (outside, law)])
-    wide = run(Coverage(0.5), [(inside, law), (inside, law)])
-    narrow = run(Coverage(0.9), [(inside, law), (outside, law)])
+    exact = run(Coverage(0.5), [(inside, distribution), (outside, distribution)])
+    wide = run(Coverage(0.5), [(inside, distribution), (inside, distribution)])
+    narrow = run(Coverage(0.9), [(inside, distribution), (outside, distribution)])
     assert exact.is_better_than(wide) and exact > narrow and not wide > exact
     # A bound belongs to its interval.
-    upper = law.interval(0.5)["a"][1]
-    assert run(Coverage(0.5), [({"a": upper}, law)]).get() == 1.0
+    upper = distribution.interval(0.5)["a"][1]
+    assert run(Coverage(0.5), [({"a": upper}, distribution)]).get() == 1.0
 
 
 def test_energy_score_of_one_target_is_its_crps():
-    law = predicted(0.5, dof=6.0)
-    rows = [({"a": y}, law) for y in np.linspace(-2.0, 3.0, 40)]
+    distribution = predicted(0.5, dof=6.0)
+    rows = [({"a": y}, distribution) for y in np.linspace(-2.0, 3.0, 40)]
     assert_allclose(run(EnergyScore(400), rows).get(), run(CRPS(), rows).get(), rtol=0.03)
 
 
 def test_energy_score_of_a_gaussian():
     # E|Y - Y'| is sqrt(2) E|Y| for a centred Gaussian, and E|Y| = sqrt(pi / 2) for two independent unit ones.
-    law = Prediction(TARGETS, np.zeros(2), MixtureDistribution(StudentT(np.zeros((1, 2)), np.eye(2), np.inf)))
-    score = run(EnergyScore(4000), [({"a": 0.0, "b": 0.0}, law)]).get()
+    distribution = Prediction(TARGETS, np.zeros(2), MixtureDistribution(StudentT(np.zeros((1, 2)), np.eye(2), np.inf)))
+    score = run(EnergyScore(4000), [({"a": 0.0, "b": 0.0}, distribution)]).get()
     assert_allclose(score, np.sqrt(np.pi / 2.0) * (1.0 - np.sqrt(0.5)), rtol=0.05)
 
 
 def test_energy_score_depends_on_seed_and_row_only():
-    y, law = ROWS[0]
-    same = [run(EnergyScore(20, seed=1), [(y, law)]).get() for _ in range(2)]
-    other = run(EnergyScore(20, seed=2), [(y, law)]).get()
-    swapped = run(EnergyScore(20, seed=1), [(dict(reversed(y.items())), law)]).get()
+    y, distribution = ROWS[0]
+    same = [run(EnergyScore(20, seed=1), [(y, distribution)]).get() for _ in range(2)]
+    other = run(EnergyScore(20, seed=2), [(y, distribution)]).get()
+    swapped = run(EnergyScore(20, seed=1), [(dict(reversed(y.items())), distribution)]).get()
     assert same[0] == same[1] == swapped != other
     # The draws of one row are not those of the next.
     near = {"a": np.nextafter(0.3, 1.0), "b": -1.0}
-    assert abs(run(EnergyScore(20, seed=1), [(near, law)]).get() - same[0]) > 1e-6
+    assert abs(run(EnergyScore(20, seed=1), [(near, distribution)]).get() - same[0]) > 1e-6
 
 
 @pytest.mark.parametrize("metric", ALL)
 def test_rows_are_taken_back(metric):
     once = run(metric(), ROWS[:2])
     more = run(metric(), ROWS)
-    for y, law in ROWS[:1:-1]:
-        more.revert(y, law)
+    for y, distribution in ROWS[:1:-1]:
+        more.revert(y, distribution)
     assert_allclose(more.get(), once.get(), rtol=1e-12)
-    for y, law in ROWS[:2]:
-        more.revert(y, law)
+    for y, distribution in ROWS[:2]:
+        more.revert(y, distribution)
     assert more.get() == 0.0
     if hasattr(more, "each"):
         assert more.each == {}
@@ -165,12 +165,12 @@ def test_infinite_scores_stay_infinite():
 
 @pytest.mark.parametrize("metric", ALL)
 def test_gaussian_of_river_is_scored_as_a_law(metric):
-    law = predicted(1.0, 2.0)
+    distribution = predicted(1.0, 2.0)
     gaussian = proba.MultivariateGaussian._from_state(
         n=1, mean={"b": 2.0, "a": 1.0}, cov={("a", "a"): 1.0, ("a", "b"): 0.6, ("b", "b"): 4.0}, ddof=0
     )
     for y in ({"a": 0.5, "b": 3.0}, {"b": 3.0}):
-        assert_allclose(run(metric(), [(y, gaussian)]).get(), run(metric(), [(y, law)]).get(), rtol=1e-9)
+        assert_allclose(run(metric(), [(y, gaussian)]).get(), run(metric(), [(y, distribution)]).get(), rtol=1e-9)
 
 
 @pytest.mark.parametrize("metric", ALL)
@@ -208,8 +208,8 @@ def test_metrics_add_up():
 @pytest.mark.parametrize("metric", ALL)
 def test_rolling_window(metric):
     rolling = utils.Rolling(metric, window_size=2)
-    for y, law in ROWS:
-        rolling.update(y, law)
+    for y, distribution in ROWS:
+        rolling.update(y, distribution)
     assert_allclose(rolling.get(), run(metric(), ROWS[-2:]).get(), rtol=1e-12)
 
 
@@ -218,18 +218,18 @@ def test_rolling_window(metric):
 
 
 class Past(base.MultiTargetRegressor):
-    """The law of all past targets."""
+    """The distribution of all past targets."""
 
     def __init__(self):
-        self.law = proba.MultivariateGaussian()
+        self.distribution = proba.MultivariateGaussian()
 
     def learn_one(self, x, y):
-        self.law.update(y)
+        self.distribution.update(y)
 
     def predict_one(self, x, with_dist=False):
-        if self.law.n_samples < 3:
+        if self.distribution.n_samples < 3:
             return None if with_dist else {}
-        return copy.deepcopy(self.law) if with_dist else self.law.mu
+        return copy.deepcopy(self.distribution) if with_dist else self.distribution.mu
 
 
 def feed(n=40):

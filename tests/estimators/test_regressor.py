@@ -124,8 +124,8 @@ def test_a_target_that_joins_is_learnt():
             y["late"] = 100.0 + 2.0 * x["wind"]
         model.learn_one(x, y)
         if t == 80:
-            law = model.predict_one(x, with_dist=True)
-            assert np.isfinite([law.mean["late"], *law.interval(0.9)["late"]]).all()
+            distribution = model.predict_one(x, with_dist=True)
+            assert np.isfinite([distribution.mean["late"], *distribution.interval(0.9)["late"]]).all()
     assert model.predict_one(X)["late"] == pytest.approx(116.0, abs=1.0)
     assert model.predict_one(X)["power"] == pytest.approx(24.0, abs=1.5)
 
@@ -252,9 +252,9 @@ def test_a_glitch_of_any_size_at_any_time_is_survived(field, at, size):
     model = MOMoGPRegressor(**SMALL)
     for t in range(40):
         row = {"x": float(t % 3), "p": float(t % 5), "q": float(t % 2), **({field: size} if t == at else {})}
-        law = model.predict_one({"x": row.pop("x")}, with_dist=True)
-        if law:
-            assert np.isfinite([*law.mean.values(), *law.interval(0.9)["q"]]).all()
+        distribution = model.predict_one({"x": row.pop("x")}, with_dist=True)
+        if distribution:
+            assert np.isfinite([*distribution.mean.values(), *distribution.interval(0.9)["q"]]).all()
         model.learn_one({"x": size if (field, t) == ("x", at) else float(t % 3)}, row)
     assert abs(model.predict_one({"x": 1.0})["q"]) < 3.0
 
@@ -267,7 +267,7 @@ def test_gaps_in_one_target_leave_all_experts_at_work(gap):
             y["power"] = None
         model.learn_one(x, y)
     model.predict_one(X)
-    assert np.isfinite(model._model.stack.law).all()
+    assert np.isfinite(model._model.stack.planes).all()
 
 
 @pytest.mark.parametrize("offset", [1e6, 1.7e12, -1e20])
@@ -398,8 +398,8 @@ def test_predict_many_keeps_the_index_and_says_what_predict_one_says():
     for (_, row), (_, mean) in zip(frame.iterrows(), means.iterrows(), strict=True):
         expected = model.predict_one(row.to_dict())
         assert mean.to_dict() == pytest.approx(expected, rel=1e-9)
-    law = model.predict_many(frame, with_dist=True)
-    lower, upper = law.interval(0.9)
+    distribution = model.predict_many(frame, with_dist=True)
+    lower, upper = distribution.interval(0.9)
     expected = model.predict_one(frame.iloc[5].to_dict(), with_dist=True).interval(0.9)["power"]
     np.testing.assert_allclose([lower[5, 1], upper[5, 1]], expected, rtol=1e-6)
     assert model.predict_many(frame[[]]).shape == (12, 2)
@@ -668,7 +668,7 @@ def test_describe():
     assert model.nbytes > 120 * 5 * 8
 
 
-# ------------------------------------------------------------------ laws
+# ------------------------------------------------------------------ distributions
 
 
 def test_scores_are_uniform_on_honest_data_and_near_one_on_outliers():
@@ -687,18 +687,22 @@ def test_scores_are_uniform_on_honest_data_and_near_one_on_outliers():
     assert model.score_one(X, {}) == model.score_one(X, {"unheard": 5.0}) == 0.0
 
 
-# Fails for "uniform": the parts of the mixture are views of the stack's law.
+# Fails for "uniform": the parts of the mixture are views of the stack's distribution.
 def test_laws_survive_what_is_learnt_later():
     for settings in ({}, {"weights": "uniform"}, {"bounds": {"power": (-1e3, None)}}):
         model = trained(**settings)
-        law = model.predict_one(X, with_dist=True)
+        distribution = model.predict_one(X, with_dist=True)
         eager = model.predict_one(X, with_dist=True)
         expected = (eager.interval(0.9), eager.sample(3, seed=0).tolist(), eager.log_pdf({"power": 25.0}))
         for x, y in feed(30, seed=9, slope=-7.0):
             model.predict_one(x)
             model.learn_one(x, y)
-        assert isinstance(law, Prediction)
-        assert (law.interval(0.9), law.sample(3, seed=0).tolist(), law.log_pdf({"power": 25.0})) == expected, settings
+        assert isinstance(distribution, Prediction)
+        assert (
+            distribution.interval(0.9),
+            distribution.sample(3, seed=0).tolist(),
+            distribution.log_pdf({"power": 25.0}),
+        ) == expected, settings
 
 
 def test_bounds_and_transforms_hold():
@@ -712,11 +716,15 @@ def test_bounds_and_transforms_hold():
         model.learn_one({"x": x}, y)
         if t % 10 == 9:
             for where in (-6.0, 0.0, 6.0, 100.0):
-                law = model.predict_one({"x": where}, with_dist=True)
-                samples = dict(zip(law.targets, law.sample(50, seed=t).T, strict=True))
+                distribution = model.predict_one({"x": where}, with_dist=True)
+                samples = dict(zip(distribution.targets, distribution.sample(50, seed=t).T, strict=True))
                 for name, (low, high) in bounds.items():
                     high = math.inf if high is None else high
-                    values = [law.mean[name], *law.interval(0.99)[name], *law.quantile([1e-6, 0.5, 1 - 1e-6])[name]]
+                    values = [
+                        distribution.mean[name],
+                        *distribution.interval(0.99)[name],
+                        *distribution.quantile([1e-6, 0.5, 1 - 1e-6])[name],
+                    ]
                     assert min(*values, *samples[name]) >= low and max(*values, *samples[name]) <= high, (name, where)
     assert model.predict_one({"x": 2.0})["level"] > 0.9
     assert model.predict_one({"x": -2.0})["level"] < 0.1
@@ -822,12 +830,12 @@ def test_threads():
 
 
 def test_timedelta_feed_of_late_rows():
-    """A clock that stands still, jumps a year and goes back gives finite laws."""
+    """A clock that stands still, jumps a year and goes back gives finite distributions."""
     model = MOMoGPRegressor(**SMALL, clock="at")
     now = datetime(2024, 1, 1)
     for t, (x, y) in enumerate(feed(60)):
         now += [timedelta(0), timedelta(days=365), timedelta(seconds=1), -timedelta(days=364)][t % 4]
-        law = model.predict_one({"at": now, **x}, with_dist=True)
-        if law:
-            assert np.isfinite(list(law.interval(0.9).values())).all()
+        distribution = model.predict_one({"at": now, **x}, with_dist=True)
+        if distribution:
+            assert np.isfinite(list(distribution.interval(0.9).values())).all()
         model.learn_one({"at": now, **x}, y)

@@ -181,9 +181,9 @@ def test_pandas_names_are_kept():
     frame = pd.DataFrame(X[:9], columns=INPUTS, index=range(100, 109))
     assert list(model.feature_names_in_) == INPUTS
     assert model.target_names_ == tuple(TARGETS)
-    law = model.predict_distribution(frame)
-    assert law.targets == tuple(TARGETS)
-    assert law.condition({"load": Y[:9, 1]}).targets == ("power",)
+    distribution = model.predict_distribution(frame)
+    assert distribution.targets == tuple(TARGETS)
+    assert distribution.condition({"load": Y[:9, 1]}).targets == ("power",)
     assert_array_equal(model.predict(frame), quick(max_points=40).fit(X, Y).predict(X[:9]))
     assert list(model.weights_.columns) == TARGETS
     assert any(f"gate {name} at" in model.describe() for name in INPUTS)
@@ -290,11 +290,11 @@ def test_std_and_cov_agree(parameters):
     for p in range(2):
         assert_allclose(np.diag(cov[:, :, p]), std[:, p] ** 2)
         assert np.linalg.eigvalsh(cov[:, :, p])[0] > 0
-    law = model.predict_distribution(T)
-    assert_array_equal(law.mean, mean)
-    assert_array_equal(law.std, std)
-    assert law.cov.shape == (12, 2, 2)
-    assert_allclose(np.diagonal(law.cov, axis1=1, axis2=2), std**2)
+    distribution = model.predict_distribution(T)
+    assert_array_equal(distribution.mean, mean)
+    assert_array_equal(distribution.std, std)
+    assert distribution.cov.shape == (12, 2, 2)
+    assert_allclose(np.diagonal(distribution.cov, axis1=1, axis2=2), std**2)
 
 
 def test_rows_that_are_near_each_other_covary():
@@ -320,12 +320,12 @@ def test_samples_have_the_moments_of_the_law(weights):
     T = toy(3, seed=1)[0]
     drawn = model.sample_y(T, 20_000, random_state=0)
     assert drawn.shape == (3, 2, 20_000)
-    law = model.predict_distribution(T)
-    assert_allclose(drawn.mean(axis=2), law.mean, atol=0.02)
+    distribution = model.predict_distribution(T)
+    assert_allclose(drawn.mean(axis=2), distribution.mean, atol=0.02)
     for q in (0.05, 0.5, 0.95):
-        assert_allclose(law.cdf(np.quantile(drawn, q, axis=2)), q, atol=0.01)
+        assert_allclose(distribution.cdf(np.quantile(drawn, q, axis=2)), q, atol=0.01)
     for i in range(3):
-        expected = law.cov[i, 0, 1] / np.sqrt(law.cov[i, 0, 0] * law.cov[i, 1, 1])
+        expected = distribution.cov[i, 0, 1] / np.sqrt(distribution.cov[i, 0, 0] * distribution.cov[i, 1, 1])
         assert_allclose(np.corrcoef(drawn[i])[0, 1], expected, atol=0.06)
 
 
@@ -668,21 +668,21 @@ def test_every_parameter_reaches_the_model():
 def test_integer_names_of_targets_are_names_not_positions():
     X, Y = toy(30)
     frame = pd.DataFrame({1: Y[:, 0], 0: Y[:, 1]})
-    law = quick(max_iterations=1).fit(X, frame).predict_distribution(X)
-    assert law.targets == (1, 0)
-    assert law.condition({0: Y[:, 1]}).targets == (1,)
+    distribution = quick(max_iterations=1).fit(X, frame).predict_distribution(X)
+    assert distribution.targets == (1, 0)
+    assert distribution.condition({0: Y[:, 1]}).targets == (1,)
     plain = quick(max_iterations=1).fit(X, Y).predict_distribution(X)
-    assert_array_equal(law.condition({0: Y[:, 1]}).mean, plain.condition({1: Y[:, 1]}).mean)
+    assert_array_equal(distribution.condition({0: Y[:, 1]}).mean, plain.condition({1: Y[:, 1]}).mean)
 
 
 def test_frames_of_targets_are_read_by_name():
     X, Y = toy(30)
     frame = pd.DataFrame(Y, columns=TARGETS)
     model = quick(max_iterations=1).fit(X, frame)
-    law = model.predict_distribution(X)
-    assert_array_equal(law.log_pdf(frame[TARGETS[::-1]]), law.log_pdf(Y))
+    distribution = model.predict_distribution(X)
+    assert_array_equal(distribution.log_pdf(frame[TARGETS[::-1]]), distribution.log_pdf(Y))
     with pytest.raises(ValueError, match="expected the columns"):
-        law.log_pdf(frame.rename(columns={TARGETS[0]: "other"}))
+        distribution.log_pdf(frame.rename(columns={TARGETS[0]: "other"}))
     first = model.predict(X)
     with pytest.raises(ValueError, match="y has the columns"):
         model.partial_fit(X, frame[TARGETS[::-1]])

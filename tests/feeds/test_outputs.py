@@ -11,14 +11,14 @@ import numpy as np
 import pytest
 
 from momostream import MOMoGPForecaster
+from momostream.distributions.values import PredictedValues
 from momostream.feeds.outputs import Lines, Sink, Written, alarm_texts, format_for
 from momostream.feeds.rows import Row
-from momostream.runs.scores import Outlook
 
 
 def outlook(*means):
     mean = np.array([means], dtype=float)
-    return Outlook(mean, mean - 1.0, mean + 1.0, None, None)
+    return PredictedValues(mean, mean - 1.0, mean + 1.0, None, None)
 
 
 def row(number, time=None, key=None, **values):
@@ -65,29 +65,34 @@ def test_csv_of_rows():
 
 @pytest.mark.parametrize(("zone", "ending"), [(None, ""), (UTC, "+00:00")])
 def test_csv_of_forecasts(zone, ending):
-    law, lines = forecast(zone), Lines(["wind", "power"], stepwise=True)
-    rows = cells(lines, lines.text(row(8), Outlook.of(law, ["wind", "power"], 0.9)))
+    distribution, lines = forecast(zone), Lines(["wind", "power"], stepwise=True)
+    rows = cells(lines, lines.text(row(8), PredictedValues.of(distribution, ["wind", "power"], 0.9)))
     assert [(line["row"], line["step"], line["time"]) for line in rows] == [
         ("8", "1", f"2024-03-01T01:20:00{ending}"),
         ("8", "2", f"2024-03-01T01:30:00{ending}"),
     ]
-    interval = law.interval(0.9)
+    interval = distribution.interval(0.9)
     for i, line in enumerate(rows):
-        assert float(line["power"]) == pytest.approx(law.mean["power"].iloc[i], rel=1e-8)
+        assert float(line["power"]) == pytest.approx(distribution.mean["power"].iloc[i], rel=1e-8)
         assert float(line["power lower"]) == pytest.approx(interval[("power", "lower")].iloc[i], rel=1e-7)
         assert float(line["power upper"]) == pytest.approx(interval[("power", "upper")].iloc[i], rel=1e-7)
 
 
 def test_forecasts_without_times():
-    law, lines = forecast(time=None), Lines(["wind"], stepwise=True)
-    assert [line["time"] for line in cells(lines, lines.text(row(8), Outlook.of(law, ["wind"], 0.9)))] == ["", ""]
+    distribution, lines = forecast(time=None), Lines(["wind"], stepwise=True)
+    assert [
+        line["time"] for line in cells(lines, lines.text(row(8), PredictedValues.of(distribution, ["wind"], 0.9)))
+    ] == [
+        "",
+        "",
+    ]
 
 
 def test_json_lines():
     stepwise = Lines(["power"], stepwise=True, format="jsonl")
     plain = Lines(["power"], stepwise=False, format="jsonl")
     assert stepwise.header is None and plain.header is None
-    first = json.loads(stepwise.text(row(8), Outlook.of(forecast(), ["power"], 0.9)))
+    first = json.loads(stepwise.text(row(8), PredictedValues.of(forecast(), ["power"], 0.9)))
     second = json.loads(plain.text(row(9), outlook(np.nan)))
     assert first["row"] == 8 and [step["time"] for step in first["steps"]][0] == "2024-03-01T01:20:00"
     assert set(first["steps"][0]["power"]) == {"mean", "lower", "upper"}
@@ -96,9 +101,9 @@ def test_json_lines():
 
 def test_a_text_is_one_line_for_each_row_of_the_file():
     """The file ends each with a newline: a text has none at its end, and JSON none at all."""
-    law = Outlook.of(forecast(), ["power"], 0.9)
-    assert Lines(["power"], stepwise=True).text(row(8), law).count("\n") == 1
-    assert "\n" not in Lines(["power"], stepwise=True, format="jsonl").text(row(8), law)
+    distribution = PredictedValues.of(forecast(), ["power"], 0.9)
+    assert Lines(["power"], stepwise=True).text(row(8), distribution).count("\n") == 1
+    assert "\n" not in Lines(["power"], stepwise=True, format="jsonl").text(row(8), distribution)
 
 
 def test_the_name_of_the_file_tells_the_format(tmp_path):
@@ -112,7 +117,9 @@ def test_the_name_of_the_file_tells_the_format(tmp_path):
 @pytest.mark.parametrize("format", ["csv", "jsonl"])
 def test_infinite_bounds_are_unknown(format):
     mean = np.zeros((1, 1))
-    text = Lines(["power"], stepwise=False, format=format).text(row(1), Outlook(mean, mean - np.inf, mean, None, None))
+    text = Lines(["power"], stepwise=False, format=format).text(
+        row(1), PredictedValues(mean, mean - np.inf, mean, None, None)
+    )
     assert text == (
         "1,,0,,0" if format == "csv" else '{"row": 1, "time": null, "power": {"mean": 0, "lower": null, "upper": 0}}'
     )
@@ -134,8 +141,8 @@ def test_csv_begins_with_the_key():
 
 
 def test_every_step_of_a_forecast_has_the_key():
-    lines, law = Lines(["power"], stepwise=True, key="turbine"), Outlook.of(forecast(), ["power"], 0.9)
-    rows = cells(lines, lines.text(row(8, key="T01"), law))
+    lines, distribution = Lines(["power"], stepwise=True, key="turbine"), PredictedValues.of(forecast(), ["power"], 0.9)
+    rows = cells(lines, lines.text(row(8, key="T01"), distribution))
     assert list(rows[0])[:4] == ["turbine", "row", "step", "time"]
     assert [(line["turbine"], line["step"]) for line in rows] == [("T01", "1"), ("T01", "2")]
 
@@ -143,8 +150,8 @@ def test_every_step_of_a_forecast_has_the_key():
 @pytest.mark.parametrize("key", ["T01", 17, 0, "Süd"])
 @pytest.mark.parametrize("stepwise", [False, True])
 def test_json_lines_begin_with_the_key(key, stepwise):
-    law = Outlook.of(forecast(), ["power"], 0.9) if stepwise else outlook(1.0)
-    text = Lines(["power"], stepwise, "jsonl", "turbine").text(row(8, key=key), law)
+    distribution = PredictedValues.of(forecast(), ["power"], 0.9) if stepwise else outlook(1.0)
+    text = Lines(["power"], stepwise, "jsonl", "turbine").text(row(8, key=key), distribution)
     assert list(json.loads(text))[:2] == ["turbine", "row"] and json.loads(text)["turbine"] == key
     assert str(key) in text, "texts other than ASCII stay readable"
 

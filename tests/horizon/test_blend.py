@@ -1,4 +1,4 @@
-"""From many forecasts to one law: blend, spreads and tails, correlations of steps and series."""
+"""From many forecasts to one distribution: blend, spreads and tails, correlations of steps and series."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def test_a_restored_blend_goes_on_bit_for_bit():
         assert_array_equal(teach(one, errors[30:]).weights, blend.weights)
 
 
-# ---------------------------------------------------------------------------------------------- the law
+# ---------------------------------------------------------------------------------------------- the distribution
 
 
 def simulate(outlook, rng, n_rows, size, gaps=0.0, last=1.0, around=0.0):
@@ -127,24 +127,24 @@ def simulate(outlook, rng, n_rows, size, gaps=0.0, last=1.0, around=0.0):
         centre = around * rng.normal(size=(1, P))
         y = centre + size * rng.normal(size=(H, P))
         y[rng.random(y.shape) < gaps] = NAN
-        law = outlook.law(np.repeat(centre, H, axis=0), np.full(P, last), np.zeros(P))
-        levels.append(probability(law, y))
-        outlook.learn(y, law)
+        planes = outlook.planes(np.repeat(centre, H, axis=0), np.full(P, last), np.zeros(P))
+        levels.append(probability(planes, y))
+        outlook.learn(y, planes)
     return np.array(levels)
 
 
-def probability(law, y):
+def probability(planes, y):
     """Of a value below y, by each output's mixture."""
-    location, _, scale, dof, weight = law
+    location, _, scale, dof, weight = planes
     return (weight * stats.t.cdf((y.ravel() - location) / scale, dof)).sum(axis=0).reshape(y.shape)
 
 
-def is_law(law):
+def is_law(planes):
     return (
-        np.isfinite(law).all()
-        and (law[1:4] > 0.0).all()
-        and (law[4] >= 0.0).all()
-        and np.allclose(law[4].sum(axis=0), 1.0)
+        np.isfinite(planes).all()
+        and (planes[1:4] > 0.0).all()
+        and (planes[4] >= 0.0).all()
+        and np.allclose(planes[4].sum(axis=0), 1.0)
     )
 
 
@@ -155,24 +155,24 @@ def test_laws_are_finite_from_the_first_row_on(gaps, last, size):
     rng = np.random.default_rng(0)
     outlook = Outlook(3, 2)
     for n in range(40):
-        law = outlook.law(np.full((3, 2), last), np.full(2, last), np.zeros(2))
+        planes = outlook.planes(np.full((3, 2), last), np.full(2, last), np.zeros(2))
         # A spread may be zero where there was no error, a scale may not, once there are values to take its size from.
-        assert np.isfinite(law).all()
-        assert (law[2] > 0.0).all() or size == 0.0
-        assert_allclose(law[4].sum(axis=0), 1.0)
+        assert np.isfinite(planes).all()
+        assert (planes[2] > 0.0).all() or size == 0.0
+        assert_allclose(planes[4].sum(axis=0), 1.0)
         y = last + size * rng.normal(size=(3, 2))
         # Steps come true one after the other.
         y[n + 1 :] = NAN
         y[:, rng.random(2) < gaps] = NAN
-        scores = outlook.learn(y, law)
+        scores = outlook.learn(y, planes)
         assert (np.isnan(scores) | np.isfinite(scores)).all()
 
 
 def test_the_law_before_any_value_is_as_wide_as_a_value():
-    law = Outlook(4, 2).law(np.zeros((4, 2)), np.array([0.0, 100.0]), np.zeros(2)).reshape(5, 5, 4, 2)
-    assert is_law(law.reshape(5, 5, -1))
-    assert_allclose(law[1, 0, :, 0], np.sqrt(np.arange(1.0, 5.0)))
-    assert_allclose(law[1, 0, :, 1], 101.0 * np.sqrt(np.arange(1.0, 5.0)))
+    planes = Outlook(4, 2).planes(np.zeros((4, 2)), np.array([0.0, 100.0]), np.zeros(2)).reshape(5, 5, 4, 2)
+    assert is_law(planes.reshape(5, 5, -1))
+    assert_allclose(planes[1, 0, :, 0], np.sqrt(np.arange(1.0, 5.0)))
+    assert_allclose(planes[1, 0, :, 1], 101.0 * np.sqrt(np.arange(1.0, 5.0)))
 
 
 def test_steps_without_errors_are_guessed_from_the_longest_that_has_some():
@@ -180,8 +180,8 @@ def test_steps_without_errors_are_guessed_from_the_longest_that_has_some():
     rng = np.random.default_rng(0)
     for _ in range(200):
         y = np.array([1.0, 2.0, NAN, NAN])[:, None] * rng.normal(size=(4, 1))
-        outlook.learn(y, outlook.law(np.zeros((4, 1)), np.zeros(1), np.zeros(1)))
-    spread = outlook.law(np.zeros((4, 1)), np.zeros(1), np.zeros(1))[1, 2]
+        outlook.learn(y, outlook.planes(np.zeros((4, 1)), np.zeros(1), np.zeros(1)))
+    spread = outlook.planes(np.zeros((4, 1)), np.zeros(1), np.zeros(1))[1, 2]
     assert_allclose(spread[2:], spread[1] * np.sqrt([1.5, 2.0]))
     assert_allclose(spread[:2], [1.0, 2.0], rtol=0.2)
 
@@ -194,11 +194,11 @@ def test_one_step_without_errors_among_others_that_have_some(step):
     for _ in range(100):
         y = rng.normal(size=(4, 2))
         y[step, 1] = NAN
-        outlook.learn(y, outlook.law(np.zeros((4, 2)), np.full(2, 5.0), np.zeros(2)))
-    law = outlook.law(np.zeros((4, 2)), np.full(2, 5.0), np.zeros(2))
-    assert is_law(law)
+        outlook.learn(y, outlook.planes(np.zeros((4, 2)), np.full(2, 5.0), np.zeros(2)))
+    planes = outlook.planes(np.zeros((4, 2)), np.full(2, 5.0), np.zeros(2))
+    assert is_law(planes)
     # As those beside it, those around the last value being wider.
-    spread = law[1].reshape(5, 4, 2)
+    spread = planes[1].reshape(5, 4, 2)
     assert (spread[:, step, 1] > 0.3).all()
     assert (spread[:3, step, 1] < 4.0).all()
 
@@ -208,8 +208,8 @@ def test_spreads_widen_with_missing_rows():
     simulate(outlook, np.random.default_rng(0), 300, np.arange(1.0, 5.0)[:, None], around=30.0)
 
     def spreads(n_missing):
-        law = outlook.law(np.zeros((4, 2)), np.zeros(2), np.array([0.0, n_missing]))
-        return law[1].reshape(5, 4, 2)[2]
+        planes = outlook.planes(np.zeros((4, 2)), np.zeros(2), np.array([0.0, n_missing]))
+        return planes[1].reshape(5, 4, 2)[2]
 
     usual = spreads(0)
     for n in range(1, 12):
@@ -237,7 +237,7 @@ def test_members_at_the_last_value_lose_where_they_err_more():
     outlook = Outlook(1, 1)
     simulate(outlook, np.random.default_rng(0), 300, np.ones((1, 1)), last=10.0)
     still = outlook.stands_still.astype(bool)
-    weight = outlook.law(np.zeros((1, 1)), np.full(1, 10.0), np.zeros(1))[4, :, 0]
+    weight = outlook.planes(np.zeros((1, 1)), np.full(1, 10.0), np.zeros(1))[4, :, 0]
     assert weight[still].sum() < 0.01
 
 
@@ -245,7 +245,7 @@ def test_members_at_the_last_value_count_for_less_by_how_much_wider_they_are():
     outlook = Outlook(1, 2)
     outlook.masses[:], outlook.squares[:] = 50.0, 50.0
     outlook.squares[3:, :, 1] = 50.0 * 9.0
-    weight = outlook.law(np.zeros((1, 2)), np.zeros(2), np.zeros(2))[4]
+    weight = outlook.planes(np.zeros((1, 2)), np.zeros(2), np.zeros(2))[4]
     first = outlook.mixing[0, :, 0]
     assert_allclose(weight[:, 0], first, rtol=1e-12)
     expected = np.where(outlook.stands_still > 0.0, first / 81.0, first)
@@ -256,13 +256,13 @@ def test_members_at_the_last_value_win_where_the_blend_is_wrong():
     rng = np.random.default_rng(0)
     outlook = Outlook(1, 1)
     for _ in range(400):
-        law = outlook.law(np.full((1, 1), 5.0), np.zeros(1), np.zeros(1))
-        outlook.learn(0.1 * rng.normal(size=(1, 1)), law)
-    law = outlook.law(np.full((1, 1), 5.0), np.zeros(1), np.zeros(1))
+        planes = outlook.planes(np.full((1, 1), 5.0), np.zeros(1), np.zeros(1))
+        outlook.learn(0.1 * rng.normal(size=(1, 1)), planes)
+    planes = outlook.planes(np.full((1, 1), 5.0), np.zeros(1), np.zeros(1))
     still = outlook.stands_still.astype(bool)
-    assert_array_equal(law[0, still], 0.0)
-    assert_array_equal(law[0, ~still], 5.0)
-    assert law[4, still].sum() > 0.6
+    assert_array_equal(planes[0, still], 0.0)
+    assert_array_equal(planes[0, ~still], 5.0)
+    assert planes[4, still].sum() > 0.6
 
 
 def test_scores_of_an_honest_law_are_standard_normal():
@@ -270,8 +270,8 @@ def test_scores_of_an_honest_law_are_standard_normal():
     outlook = Outlook(1, 1)
     scores = []
     for _ in range(1500):
-        law = outlook.law(np.zeros((1, 1)), np.zeros(1), np.zeros(1))
-        scores.append(outlook.learn(rng.standard_t(4.0, size=(1, 1)), law)[0, 0])
+        planes = outlook.planes(np.zeros((1, 1)), np.zeros(1), np.zeros(1))
+        scores.append(outlook.learn(rng.standard_t(4.0, size=(1, 1)), planes)[0, 0])
     scores = np.array(scores[300:])
     assert scores.mean() == pytest.approx(0.0, abs=0.1)
     assert scores.std() == pytest.approx(1.0, abs=0.1)
@@ -282,7 +282,7 @@ def test_missing_values_teach_the_law_nothing():
     simulate(outlook, np.random.default_rng(0), 50, np.ones((2, 2)))
     before = outlook.state()
     y = np.array([[NAN, 1.0], [NAN, NAN]])
-    scores = outlook.learn(y, outlook.law(np.zeros((2, 2)), np.zeros(2), np.zeros(2)))
+    scores = outlook.learn(y, outlook.planes(np.zeros((2, 2)), np.zeros(2), np.zeros(2)))
     assert_array_equal(np.isnan(scores), np.isnan(y))
     # Outputs are counted along steps and series: only the second has learnt.
     for name in ("mixing", "tails", "outputs"):

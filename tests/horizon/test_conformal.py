@@ -1,4 +1,4 @@
-"""Quantiles that are tracked row by row, whatever the laws say."""
+"""Quantiles that are tracked row by row, whatever the distributions say."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from momostream.horizon.conformal import GAMMA, HORIZON_POWER, LEVELS, NORMAL, T
 
 
 def regimes(rng, n_rows, steps, n_series):
-    """Scores of forecasts ``steps`` ahead, ``n_rows`` of each: right laws, too narrow, a shift, tails, too wide."""
+    """Scores of forecasts ``steps`` ahead, ``n_rows`` of each: right, too narrow, a shift, tails, too wide."""
     n = 5 * n_rows
     shocks = rng.normal(size=(n + steps, n_series))
     # Errors of forecasts h steps ahead are sums of the shocks of h rows, so that neighbours go together.
@@ -42,7 +42,7 @@ def test_one_step_ahead_every_stretch_is_covered():
     z = regimes(np.random.default_rng(0), 2000, 1, 3)
     levels = np.array([[0.5], [0.9], [0.99]])
     assert_allclose(coverage(z, 1, levels[:, 0], 2000), np.repeat(levels, 5, axis=1), atol=0.02)
-    # The laws themselves are far off.
+    # The distributions themselves are far off.
     plain = np.mean(np.abs(z).reshape(5, -1) < ndtri(0.5 + 0.5 * levels)[..., None], axis=2)
     assert (np.abs(plain - levels).max(axis=1) > 0.1).all()
 

@@ -7,8 +7,9 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy import stats
 
-from momostream.horizon.model import LINEAR, HorizonModel, HorizonSettings
+from momostream.horizon.model import HorizonModel
 from momostream.horizon.past import Past
+from momostream.horizon.settings import LINEAR, HorizonSettings
 from tests import naive
 
 NAN = np.nan
@@ -30,14 +31,14 @@ def feed(model, Y, X=None):
 
 def mean(model, X=None):
     """Of each step and series."""
-    law = model.joint(X).law
-    return (law[4] * law[0]).sum(axis=0)
+    planes = model.joint(X).planes
+    return (planes[4] * planes[0]).sum(axis=0)
 
 
 def numbers(model, X=None):
     """Everything that a forecast can show."""
     joint = model.joint(X)
-    return np.concatenate([joint.law.ravel(), joint.between_steps.ravel(), joint.between_series.ravel()])
+    return np.concatenate([joint.planes.ravel(), joint.between_steps.ravel(), joint.between_series.ravel()])
 
 
 def track(model, Y, X=None):
@@ -58,12 +59,12 @@ def errors_of(means, Y, start):
 
 
 def is_law(joint):
-    law = joint.law
+    planes = joint.planes
     return (
-        np.isfinite(law).all()
-        and (law[2:4] > 0.0).all()
-        and (law[4] >= 0.0).all()
-        and np.allclose(law[4].sum(axis=0), 1.0)
+        np.isfinite(planes).all()
+        and (planes[2:4] > 0.0).all()
+        and (planes[4] >= 0.0).all()
+        and np.allclose(planes[4].sum(axis=0), 1.0)
         and all(np.linalg.eigvalsh(R)[0] > 0.0 for R in (joint.between_steps, joint.between_series))
     )
 
@@ -143,7 +144,7 @@ def test_the_law_moves_with_an_input_known_in_advance(experts):
     Y = X @ np.array([[2.0, 0.0], [-1.0, 3.0]]) + 0.1 * rng.normal(size=(400, 2))
     model = feed(new_model(2, 2, experts=experts), Y, X)
     stay = np.tile(X[-1], (3, 1))
-    assert_array_equal(model.joint(stay).law, model.joint().law)
+    assert_array_equal(model.joint(stay).planes, model.joint().planes)
     for d in range(2):
         moved = stay.copy()
         moved[1, d] += 1.0
@@ -158,8 +159,8 @@ def test_forecasts_are_scored_with_the_inputs_that_came():
     Y = 5.0 * X + 0.1 * rng.normal(size=(400, 1))
     model = feed(new_model(n_inputs=1), Y, X)
     # Spreads are those of forecasts that knew the inputs, not of ones that did not.
-    law = model.joint(np.zeros((3, 1))).law
-    assert (law[2, :3] < 0.6).all()
+    planes = model.joint(np.zeros((3, 1))).planes
+    assert (planes[2, :3] < 0.6).all()
     assert_allclose(mean(model, np.array([[1.0], [0.0], [-1.0]])), [[5.0], [0.0], [-5.0]], atol=0.5)
 
 
@@ -168,7 +169,7 @@ def test_an_input_that_is_not_known_stays():
     model = feed(new_model(2, 2), Y, X)
     some = np.array([[1.0, NAN], [NAN, NAN], [NAN, 2.0]])
     filled = np.where(np.isnan(some), X[-1], some)
-    assert_array_equal(model.joint(some).law, model.joint(filled).law)
+    assert_array_equal(model.joint(some).planes, model.joint(filled).planes)
 
 
 @each_mixture
@@ -179,7 +180,7 @@ def test_intervals_cover_what_they_promise(experts):
     for t, y in enumerate(Y[:-3]):
         model.learn(y, np.empty(0))
         if t >= 200:
-            location, _, scale, dof, weight = model.joint().law
+            location, _, scale, dof, weight = model.joint().planes
             z = (Y[t + 1 : t + 4] - location) / scale
             below.append((weight * stats.t.cdf(z, dof)).sum(axis=0))
     inside = np.abs(np.array(below) - 0.5)[:, :, 0]
@@ -227,7 +228,7 @@ def test_a_forecast_keeps_what_it_was_when_more_rows_come(horizon):
     joint, expected = model.joint(), numbers(model)
     feed(model, 1e3 * Y[60:], X[60:])
     # The correlations are looked at only now.
-    found = np.concatenate([joint.law.ravel(), joint.between_steps.ravel(), joint.between_series.ravel()])
+    found = np.concatenate([joint.planes.ravel(), joint.between_steps.ravel(), joint.between_series.ravel()])
     assert_array_equal(found, expected)
 
 
@@ -242,7 +243,7 @@ def test_to_ask_changes_nothing(horizon, experts):
         asked.learn(y, x)
         for _ in range(int(rng.integers(3))):
             joint = asked.joint(rng.normal(size=(horizon, 1)))
-            joint.law[:] = NAN
+            joint.planes[:] = NAN
     assert_array_equal(numbers(quiet), numbers(asked))
 
 
@@ -299,7 +300,7 @@ def test_one_series_and_one_step(experts):
     Y = autoregression(200)
     model = new_model(1, 0, horizon=1, experts=experts)
     found = errors_of(track(model, Y), Y, 60)
-    assert model.joint().law.shape == (5, 5, 1, 1)
+    assert model.joint().planes.shape == (5, 5, 1, 1)
     assert found[0, 0] < 1.25
 
 
@@ -309,13 +310,13 @@ def test_a_constant_series(experts, value):
     model = new_model(experts=experts)
     for i in range(80):
         model.learn(np.array([value]), np.empty(0))
-        law = model.joint().law
-        assert np.isfinite(law).all()
+        planes = model.joint().planes
+        assert np.isfinite(planes).all()
         assert_allclose(mean(model), value, rtol=1e-9, atol=1e-12)
         if i > 5:
-            assert (law[2] <= 1e-6 * (1.0 + abs(value))).all()
+            assert (planes[2] <= 1e-6 * (1.0 + abs(value))).all()
     model.learn(np.array([value + 1.0]), np.empty(0))
-    assert np.isfinite(model.joint().law).all()
+    assert np.isfinite(model.joint().planes).all()
 
 
 @each_mixture
@@ -376,13 +377,13 @@ def test_the_same_seed_gives_the_same_floats(experts):
 def test_spreads_widen_while_nothing_comes():
     Y = autoregression(300, phi=1.0)
     model = feed(new_model(), Y)
-    scale = model.joint().law[2, :3]
+    scale = model.joint().planes[2, :3]
     for _ in range(20):
         model.learn(np.array([NAN]), np.empty(0))
-        wider = model.joint().law[2, :3]
+        wider = model.joint().planes[2, :3]
         assert (wider >= 0.999 * scale).all()
         scale = wider
-    assert (scale > 2.0 * feed(new_model(), Y).joint().law[2, :3]).all()
+    assert (scale > 2.0 * feed(new_model(), Y).joint().planes[2, :3]).all()
 
 
 def test_only_missing_rows():
@@ -416,7 +417,7 @@ def test_a_sensor_at_half_the_rate(horizon, phase):
             assert is_law(model.joint())
             assert np.abs(mean(model) - 20.0).max() < 15.0
     # Every step has a spread that was learnt.
-    assert (model.joint().law[2, 0] < 8.0).all()
+    assert (model.joint().planes[2, 0] < 8.0).all()
 
 
 @each_mixture
@@ -449,10 +450,10 @@ def test_a_stuck_sensor(experts):
     model = new_model(experts=experts)
     means = track(model, Y[:320])
     assert_allclose(means[310:], Y[199, 0], atol=0.3)
-    law = model.joint().law
-    assert (law[2] > 0.0).all()
-    # It was free once and may be again: the law is narrow now, but not blind.
-    assert law[2].max() > 1e-3
+    planes = model.joint().planes
+    assert (planes[2] > 0.0).all()
+    # It was free once and may be again: the distribution is narrow now, but not blind.
+    assert planes[2].max() > 1e-3
     means = track(model, Y[320:])
     assert np.isfinite(means).all()
     assert (errors_of(means, Y[320:], 40) < 2.5).all()
@@ -531,7 +532,7 @@ def paths(model, horizon, n_paths=200, X=None, seed=0):
 
 
 def centre(joint):
-    return (joint.law[4] * joint.law[0]).sum(axis=0)
+    return (joint.planes[4] * joint.planes[0]).sum(axis=0)
 
 
 @each_mixture
@@ -541,8 +542,8 @@ def test_the_first_step_of_paths_is_the_forecast_of_one_step(experts):
     for inputs in (None, np.array([[3.0]]), np.array([[NAN]])):
         first = paths(model, 1, X=inputs)
         assert_allclose(centre(first), mean(model, inputs), rtol=1e-9)
-        scale = model.joint().law[2, :, 0]
-        assert_allclose(first.law[2].reshape(-1, 5, 2), np.broadcast_to(scale, (12, 5, 2)), rtol=1e-6)
+        scale = model.joint().planes[2, :, 0]
+        assert_allclose(first.planes[2].reshape(-1, 5, 2), np.broadcast_to(scale, (12, 5, 2)), rtol=1e-6)
 
 
 def test_paths_of_an_autoregression():
@@ -550,9 +551,9 @@ def test_paths_of_an_autoregression():
     Y = Y[: 700 + int(Y[700:].argmax()) + 1]
     joint = paths(feed(new_model(horizon=1), Y), 8, n_paths=500)
     assert is_law(joint)
-    assert joint.law.shape[2:] == (8, 1)
+    assert joint.planes.shape[2:] == (8, 1)
     assert_allclose(centre(joint)[:, 0], Y[-1] * 0.8 ** np.arange(1, 9), atol=0.7)
-    location, _, scale, dof, weight = joint.law[:, :, :, 0]
+    location, _, scale, dof, weight = joint.planes[:, :, :, 0]
     variance = (weight * (scale**2 * dof / (dof - 2.0) + (location - centre(joint)[:, 0]) ** 2)).sum(axis=0)
     assert_allclose(np.sqrt(variance), np.sqrt(np.cumsum(0.8 ** (2.0 * np.arange(8)))), rtol=0.25)
     # Neighbours go together, the more the later they are.
@@ -596,9 +597,9 @@ def test_paths_change_nothing_and_repeat_themselves():
     Y, X = history(120)
     model, quiet = (feed(new_model(2, 1, horizon=1, experts=CIRCUITS), Y[:80], X[:80]) for _ in range(2))
     first, second = paths(model, 4), paths(model, 4)
-    assert_array_equal(first.law, second.law)
+    assert_array_equal(first.planes, second.planes)
     assert_array_equal(first.between_steps, second.between_steps)
-    assert (paths(model, 4, seed=1).law != first.law).any()
+    assert (paths(model, 4, seed=1).planes != first.planes).any()
     assert_array_equal(numbers(feed(model, Y[80:], X[80:])), numbers(feed(quiet, Y[80:], X[80:])))
 
 
@@ -630,7 +631,7 @@ def test_wrong_settings_are_named(name, value):
 def test_a_feed_that_is_too_wide_goes_without_wide_lags():
     model = feed(new_model(210, experts=(*LINEAR, "residual matern32")), np.zeros((3, 210)))
     assert model.members == ("last value", "season", "own lags, light", "own lags, heavy")
-    assert np.isfinite(model.joint().law).all()
+    assert np.isfinite(model.joint().planes).all()
 
 
 @pytest.mark.parametrize(

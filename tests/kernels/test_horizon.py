@@ -339,15 +339,15 @@ def test_recall_finds_the_forecasts_of_a_row(H, P, D, own, every):
         X = np.vstack([X, rng.normal(size=(1, D))])
         if now:
             inputs = np.stack([X, np.full_like(X, np.nan)], axis=1)
-            values, errors, law = np.empty((H, P)), np.empty((K, H, P)), np.empty((5, 3, H * P))
+            values, errors, planes = np.empty((H, P)), np.empty((K, H, P)), np.empty((5, 3, H * P))
             recall(
-                now, every, now, y, inputs, own, stands_still.astype(float), *rings.values(), values, errors, law
+                now, every, now, y, inputs, own, stands_still.astype(float), *rings.values(), values, errors, planes
             )  # fmt: skip
-            expected, laws = naive.recall(now, every, y, X, own, stands_still, made)
-            said = ~np.isnan(laws[0, 0])
+            expected, plane_ring = naive.recall(now, every, y, X, own, stands_still, made)
+            said = ~np.isnan(plane_ring[0, 0])
             assert_array_equal(values, np.where(said, y, np.nan))
             assert_allclose(errors, expected, rtol=1e-12, atol=1e-12)
-            assert_allclose(law.reshape(5, 3, H, P)[:, :, said], laws[:, :, said], rtol=1e-12, atol=1e-12)
+            assert_allclose(planes.reshape(5, 3, H, P)[:, :, said], plane_ring[:, :, said], rtol=1e-12, atol=1e-12)
         made.append({name: rng.normal(size=ring.shape[1:]) for name, ring in rings.items()})
         for name, ring in rings.items():
             ring[now % H] = made[-1][name]

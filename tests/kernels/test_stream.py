@@ -179,17 +179,17 @@ def test_rows_of_lags_are_learnt_as_one_by_one_bit_for_bit(missing):
     X, Y = rng.normal(size=(30, 1)), rng.normal(size=(30, 2)).cumsum(axis=0)
     Y[1:][rng.random((29, 2)) < missing] = np.nan
     one, many = Autoregression(1, 2), Autoregression(1, 2)
-    laws = np.full((30, 2, 3, 2), np.nan)
-    expected = laws.copy()
+    plane_rows = np.full((30, 2, 3, 2), np.nan)
+    expected = plane_rows.copy()
     for lags in (one, many):
         lags.learn(X[0], Y[0])
     for i in range(1, 30):
         one.predict(X[i], expected[i, 0], expected[i, 1])
         one.learn(X[i], Y[i])
     # Features are cut from the ninth row on.
-    many.learn_rows(X[1:9], Y[1:9], laws[1:9])
-    many.learn_rows(X[9:], Y[9:], laws[9:])
-    assert_array_equal(laws, expected)
+    many.learn_rows(X[1:9], Y[1:9], plane_rows[1:9])
+    many.learn_rows(X[9:], Y[9:], plane_rows[9:])
+    assert_array_equal(plane_rows, expected)
     for name in ("past_x", "past_y", "residuals", "P", "B", "_features", "_changes"):
         assert_array_equal(getattr(many, name)[:29], getattr(one, name)[:29], err_msg=name)
 
@@ -278,16 +278,16 @@ RATES = {
 def says(rng, n, K, P, odd=True):
     """Locations and spreads of experts of unequal skill, some without a spread now and then, and targets."""
     Y = rng.standard_t(4, size=(n, P)) * np.linspace(0.5, 3.0, P) + 10.0
-    laws = np.full((n, 5, K, P), np.nan)
-    laws[:, 0] = 10.0 + rng.normal(size=(n, K, P)) * np.linspace(0.1, 2.0, K)[:, None]
-    laws[:, 1] = rng.uniform(0.3, 3.0, size=(n, K, P))
+    plane_rows = np.full((n, 5, K, P), np.nan)
+    plane_rows[:, 0] = 10.0 + rng.normal(size=(n, K, P)) * np.linspace(0.1, 2.0, K)[:, None]
+    plane_rows[:, 1] = rng.uniform(0.3, 3.0, size=(n, K, P))
     if odd:
-        laws[:, 1][rng.random((n, K, P)) < 0.15] = np.inf
-        laws[:, 1][rng.random((n, K, P)) < 0.05] = 0.0
-        laws[:, 1][rng.random((n, K, P)) < 0.05] = np.nan
-        laws[:, 0][~np.isfinite(laws[:, 1])] = np.nan
+        plane_rows[:, 1][rng.random((n, K, P)) < 0.15] = np.inf
+        plane_rows[:, 1][rng.random((n, K, P)) < 0.05] = 0.0
+        plane_rows[:, 1][rng.random((n, K, P)) < 0.05] = np.nan
+        plane_rows[:, 0][~np.isfinite(plane_rows[:, 1])] = np.nan
         Y[rng.random(Y.shape) < 0.15] = np.nan
-    return laws, Y
+    return plane_rows, Y
 
 
 @pytest.mark.parametrize("odd", [False, True])
@@ -296,22 +296,22 @@ def test_stack_is_its_slow_twin(K, P, odd):
     rng = np.random.default_rng(6)
     stack = Stack(K, P)
     twins = [naive.StackedOutput(K, stacking.TAILS, stacking.FIRST_TAIL, RATES) for _ in range(P)]
-    laws, Y = says(rng, 20 if INTERPRETED else 60, K, P, odd)
-    for law, y in zip(laws, Y, strict=True):
-        stack.law[:2] = law[:2]
+    plane_rows, Y = says(rng, 20 if INTERPRETED else 60, K, P, odd)
+    for planes, y in zip(plane_rows, Y, strict=True):
+        stack.planes[:2] = planes[:2]
         mean = stack.predict().copy()
         for p, twin in enumerate(twins):
-            scales, dofs, shares, expected = twin.predict(law[0, :, p], law[1, :, p])
-            assert_allclose(stack.law[2, :, p], scales, rtol=1e-9)
-            assert_array_equal(stack.law[3, :, p], dofs)
-            assert_allclose(stack.law[4, :, p], shares, rtol=1e-9, atol=1e-15)
+            scales, dofs, shares, expected = twin.predict(planes[0, :, p], planes[1, :, p])
+            assert_allclose(stack.planes[2, :, p], scales, rtol=1e-9)
+            assert_array_equal(stack.planes[3, :, p], dofs)
+            assert_allclose(stack.planes[4, :, p], shares, rtol=1e-9, atol=1e-15)
             assert mean[p] == pytest.approx(expected, rel=1e-9)
         stack.learn(y)
         for p, twin in enumerate(twins):
             if np.isnan(y[p]):
                 assert math.isnan(stack._scores[p])
                 continue
-            score = twin.learn(law[0, :, p], law[1, :, p], y[p])
+            score = twin.learn(planes[0, :, p], planes[1, :, p], y[p])
             # Far out, where scores are cut anyway, the tables are coarser.
             tolerance = 2e-2 if abs(score) > 4.0 else 3e-3
             assert stack._scores[p] == pytest.approx(score, abs=tolerance, nan_ok=True)
@@ -326,16 +326,16 @@ def test_stack_is_its_slow_twin(K, P, odd):
 @pytest.mark.parametrize(("K", "P"), [(1, 1), (3, 2), (2, 17)])
 def test_many_rows_are_learnt_as_one_by_one_bit_for_bit(K, P):
     rng = np.random.default_rng(7)
-    laws, Y = says(rng, 10 if INTERPRETED else 50, K, P)
+    plane_rows, Y = says(rng, 10 if INTERPRETED else 50, K, P)
     one, many = Stack(K, P), Stack(K, P)
     found = []
-    for law, y in zip(laws, Y, strict=True):
-        one.law[:2] = law[:2]
+    for planes, y in zip(plane_rows, Y, strict=True):
+        one.planes[:2] = planes[:2]
         one.predict()
-        found.append(one.law.copy())
+        found.append(one.planes.copy())
         one.learn(y)
     sizes = (1, 3)
-    parts = laws.copy()
+    parts = plane_rows.copy()
     for rows in (slice(0, 1), slice(1, 4), slice(sum(sizes), len(Y))):
         many.learn_rows(np.ascontiguousarray(Y[rows]), parts[rows])
     assert_array_equal(parts, found)
@@ -343,21 +343,21 @@ def test_many_rows_are_learnt_as_one_by_one_bit_for_bit(K, P):
         assert_array_equal(getattr(many, name), getattr(one, name), err_msg=name)
     assert many.n_rows == one.n_rows == len(Y)
     assert_array_equal(many.copula[0], one.copula[0])
-    ahead, means = laws.copy(), None
+    ahead, means = plane_rows.copy(), None
     means = many.predict_rows(ahead)
-    for i, law in enumerate(laws):
-        one.law[:2] = law[:2]
+    for i, planes in enumerate(plane_rows):
+        one.planes[:2] = planes[:2]
         assert_array_equal(one.predict(), means[i])
-        assert_array_equal(one.law, ahead[i])
+        assert_array_equal(one.planes, ahead[i])
 
 
 def test_a_missing_target_leaves_its_output_as_it_is():
     rng = np.random.default_rng(8)
-    laws, Y = says(rng, 10, 3, 2, odd=False)
+    plane_rows, Y = says(rng, 10, 3, 2, odd=False)
     stack = Stack(3, 2)
-    stack.learn_rows(Y, laws.copy())
+    stack.learn_rows(Y, plane_rows.copy())
     before = [a.copy() for a in (stack.mixing[..., 1], stack.tails[:, :, 1], stack.outputs[:, 1], stack.moments)]
-    stack.law[:2] = laws[0, :2]
+    stack.planes[:2] = plane_rows[0, :2]
     stack.predict()
     stack.learn(np.array([9.0, np.nan]))
     after = (stack.mixing[..., 1], stack.tails[:, :, 1], stack.outputs[:, 1], stack.moments)
@@ -371,26 +371,26 @@ def test_a_missing_target_leaves_its_output_as_it_is():
 def test_an_expert_without_a_spread_has_no_say(spread):
     stack = Stack(3, 1)
     for y in (1.0, 1.5, 0.5, 1.2, 0.9):
-        stack.law[0], stack.law[1] = [[np.nan], [1.0], [3.0]], [[spread], [0.5], [0.5]]
+        stack.planes[0], stack.planes[1] = [[np.nan], [1.0], [3.0]], [[spread], [0.5], [0.5]]
         mean = stack.predict()
-        assert stack.law[4, 0, 0] == 0.0
+        assert stack.planes[4, 0, 0] == 0.0
         assert 1.0 <= mean[0] <= 3.0
         stack.learn(np.array([y]))
     assert np.all(np.isfinite(stack.mixing)) and np.all(np.isfinite(stack.tails))
     assert stack.weights.sum() == pytest.approx(1.0)
     assert stack.mixing[1, 0, 0] == UNKNOWN
     # When it comes back, it still has a weight.
-    stack.law[0], stack.law[1] = 1.0, 0.5
+    stack.planes[0], stack.planes[1] = 1.0, 0.5
     stack.predict()
-    assert stack.law[4, 0, 0] > 0.05
+    assert stack.planes[4, 0, 0] > 0.05
 
 
 def test_no_expert_with_a_spread_teaches_nothing():
     """Before anyone has a say a row says nothing about scales, and nothing about how outputs go together."""
-    # Fails while `stack_learn` takes experts without a say for laws of location 0 and scale 1.
+    # Fails while `stack_learn` takes experts without a say for distributions of location 0 and scale 1.
     stack = Stack(2, 2)
     for y in ([1000.0, 1000.0], [1010.0, 990.0], [1005.0, 1002.0], [1000.0, 1001.0]):
-        stack.law[0], stack.law[1] = np.nan, np.inf
+        stack.planes[0], stack.planes[1] = np.nan, np.inf
         stack.predict()
         stack.learn(np.array(y))
     assert np.all(np.isfinite(stack.mixing)) and np.all(np.isfinite(stack.outputs))
@@ -405,9 +405,9 @@ def test_wild_numbers_leave_no_nan(y, spread):
     rng = np.random.default_rng(9)
     stack = Stack(2, 2)
     for i in range(12):
-        stack.law[0], stack.law[1] = rng.normal(size=(2, 2)), spread
+        stack.planes[0], stack.planes[1] = rng.normal(size=(2, 2)), spread
         stack.predict()
-        assert np.all(np.isfinite(stack.law)) and np.all(stack.law[2] > 0.0)
+        assert np.all(np.isfinite(stack.planes)) and np.all(stack.planes[2] > 0.0)
         stack.learn(np.array([y if i == 6 else 0.1 * i, 1.0]))
         for name in ("mixing", "tails", "outputs", "moments", "fit", "_R", "_factors"):
             assert np.all(np.isfinite(getattr(stack, name))), name

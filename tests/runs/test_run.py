@@ -106,9 +106,9 @@ def test_a_regression_is_predict_then_learn(feed_path, tmp_path):
     model, expected = MOMoGPRegressor(clock="time", seed=0), []
     for row in feed_of(feed_path, time="time"):
         x = {name: row.values[name] for name in ("wind", "pitch") if name in row.values} | {"time": row.time}
-        law = model.predict_one(x, with_dist=True)
-        if law:
-            expected.append((row.number, law.mean["power"], *law.interval(0.9)["power"]))
+        distribution = model.predict_one(x, with_dist=True)
+        if distribution:
+            expected.append((row.number, distribution.mean["power"], *distribution.interval(0.9)["power"]))
         model.learn_one(x, {"power": row.values["power"]})
     found = written(tmp_path / "out.csv")
     assert [int(line["row"]) for line in found] == [number for number, *_ in expected] == list(range(2, N_ROWS + 1))
@@ -124,9 +124,9 @@ def test_forecasts_follow_each_row(feed_path, tmp_path):
     for row in feed_of(feed_path, ["power", "wind"], "time"):
         model.learn_one(row.values, {"time": row.time})
     last = [line for line in written(tmp_path / "out.csv") if line["row"] == str(N_ROWS)]
-    law = model.forecast(3, with_dist=True)
-    assert [line["time"] for line in last] == [time.isoformat() for time in law.index]
-    np.testing.assert_allclose([float(line["wind"]) for line in last], law.mean["wind"], rtol=1e-8)
+    distribution = model.forecast(3, with_dist=True)
+    assert [line["time"] for line in last] == [time.isoformat() for time in distribution.index]
+    np.testing.assert_allclose([float(line["wind"]) for line in last], distribution.mean["wind"], rtol=1e-8)
     assert run.track.n_scored == N_ROWS - 3
 
 

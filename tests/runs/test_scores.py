@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 from momostream import MOMoGPForecaster, MOMoGPRegressor
+from momostream.distributions.values import PredictedValues
 from momostream.runs import scores
-from momostream.runs.scores import Outlook, Track
+from momostream.runs.scores import Track
 from momostream.storage import container
 
 START = datetime(2024, 3, 1)
@@ -29,22 +30,26 @@ def forecaster(**options):
 
 def test_regression_scores_are_those_of_the_rows():
     model, track = MOMoGPRegressor(seed=0), Track(["power", "wind"], level=0.8)
-    laws, rows = [], []
+    distributions, rows = [], []
     for t, y in feed(120):
-        law = model.predict_one({"t": t % 7}, with_dist=True)
-        if law:
-            track.expect(Outlook.of(law, track.targets, track.level))
-            laws.append(law)
+        distribution = model.predict_one({"t": t % 7}, with_dist=True)
+        if distribution:
+            track.expect(PredictedValues.of(distribution, track.targets, track.level))
+            distributions.append(distribution)
             rows.append(y)
         track.observe(t + 1, y)
         model.learn_one({"t": t % 7}, y)
     assert track.n_scored == len(rows) == 119
     for name in ("power", "wind"):
-        errors = np.array([y[name] - law.mean[name] for law, y in zip(laws, rows, strict=True)])
+        errors = np.array(
+            [y[name] - distribution.mean[name] for distribution, y in zip(distributions, rows, strict=True)]
+        )
         inside = [
-            low <= y[name] <= high for law, y in zip(laws, rows, strict=True) for low, high in [law.interval(0.8)[name]]
+            low <= y[name] <= high
+            for distribution, y in zip(distributions, rows, strict=True)
+            for low, high in [distribution.interval(0.8)[name]]
         ]
-        density = [-law.log_pdf_each(y)[name] for law, y in zip(laws, rows, strict=True)]
+        density = [-distribution.log_pdf_each(y)[name] for distribution, y in zip(distributions, rows, strict=True)]
         found = track.summary.loc[name]
         np.testing.assert_allclose(found["rmse"], np.sqrt((errors**2).mean()))
         np.testing.assert_allclose(found["mae"], np.abs(errors).mean())
@@ -52,7 +57,7 @@ def test_regression_scores_are_those_of_the_rows():
         np.testing.assert_allclose(found["nlpd"], np.mean(density))
         values = np.array([y[name] for _, y in feed(120)])
         np.testing.assert_allclose(found["naive"], np.sqrt((np.diff(values) ** 2).mean()))
-        pits = [law.cdf(y)[name] for law, y in zip(laws, rows, strict=True)]
+        pits = [distribution.cdf(y)[name] for distribution, y in zip(distributions, rows, strict=True)]
         np.testing.assert_array_equal(track.pit[name], np.histogram(pits, 20, (0.0, 1.0))[0])
 
 
@@ -63,9 +68,9 @@ def test_forecasts_are_scored_step_by_step():
     for t, y in values.items():
         track.observe(t + 1, y)
         model.learn_one(y)
-        if law := model.forecast(3, with_dist=True):
-            made[t] = law
-            track.expect(Outlook.of(law, track.targets, track.level))
+        if distribution := model.forecast(3, with_dist=True):
+            made[t] = distribution
+            track.expect(PredictedValues.of(distribution, track.targets, track.level))
     complete = [t for t in made if t + 3 in values]
     assert track.n_scored == len(complete)
     for step in (1, 2, 3):
@@ -88,7 +93,7 @@ def test_a_gap_in_time_is_not_the_next_step():
             made = model.forecast(3, with_dist=True)
             alone = Track(track.targets, 3)
             alone.observe(40, values[39], at)
-            alone.expect(Outlook.of(made, track.targets, 0.9))
+            alone.expect(PredictedValues.of(made, track.targets, 0.9))
     for t in (42, 43):
         alone.observe(t + 1, values[t], START + timedelta(minutes=10 * t))
     assert alone.n_scored == 1
@@ -105,8 +110,8 @@ def test_forecasts_end_when_their_time_is_over():
         at = START + timedelta(minutes=10 * t)
         track.observe(t + 1, y, at)
         model.learn_one(y, {"at": at})
-        if law := model.forecast(3, with_dist=True):
-            track.expect(Outlook.of(law, track.targets, 0.9))
+        if distribution := model.forecast(3, with_dist=True):
+            track.expect(PredictedValues.of(distribution, track.targets, 0.9))
     track.observe(21, {"wind": 8.0}, START + timedelta(days=9))
     assert len(track._waiting) == 0
 
@@ -118,8 +123,8 @@ def test_forecasts_do_not_pile_up_when_steps_become_shorter():
         at += timedelta(hours=1) if t < 50 else timedelta(seconds=1)
         track.observe(t + 1, y, at)
         model.learn_one(y, {"at": at})
-        if law := model.forecast(3, with_dist=True):
-            track.expect(Outlook.of(law, track.targets, 0.9))
+        if distribution := model.forecast(3, with_dist=True):
+            track.expect(PredictedValues.of(distribution, track.targets, 0.9))
         assert len(track._waiting) <= 6
     assert track.n_scored >= 290
 
@@ -133,9 +138,9 @@ def run_both(cut, **options):
         for track in (whole, parted):
             track.observe(t + 1, y, at)
         model.learn_one(y, {"at": at})
-        if law := model.forecast(3, with_dist=True):
+        if distribution := model.forecast(3, with_dist=True):
             for track in (whole, parted):
-                track.expect(Outlook.of(law, track.targets, 0.9))
+                track.expect(PredictedValues.of(distribution, track.targets, 0.9))
         if t == cut:
             _, state = container.loads(container.dumps("track", parted.state()))
             bounds = model._map
@@ -158,9 +163,9 @@ def test_blocks_are_merged_and_lose_nothing(monkeypatch):
     monkeypatch.setattr(scores, "FIRST_BLOCK", 4)
     model, track = MOMoGPRegressor(seed=0), Track(["power"])
     for t, y in feed(203):
-        law = model.predict_one({}, with_dist=True)
-        if law:
-            track.expect(Outlook.of(law, track.targets, 0.9))
+        distribution = model.predict_one({}, with_dist=True)
+        if distribution:
+            track.expect(PredictedValues.of(distribution, track.targets, 0.9))
         if track.observe(t + 1, y):
             track.note({"wind": 1.0})
         model.learn_one({}, {"power": y["power"]})
@@ -179,8 +184,8 @@ def track_of(rows, targets):
     """A track of a regressor without inputs."""
     model, track = MOMoGPRegressor(seed=0), Track(targets)
     for number, y in enumerate(rows, 1):
-        if law := model.predict_one({}, with_dist=True):
-            track.expect(Outlook.of(law, track.targets, 0.9))
+        if distribution := model.predict_one({}, with_dist=True):
+            track.expect(PredictedValues.of(distribution, track.targets, 0.9))
         track.observe(number, y)
         model.learn_one({}, y)
     return track
@@ -205,13 +210,13 @@ def test_an_empty_track_has_frames():
 def test_times_of_blocks():
     track = Track(["power"])
     for t, y in feed(64):
-        track.expect(Outlook(np.zeros((1, 1)), np.zeros((1, 1)), np.zeros((1, 1)), None, _Law()))
+        track.expect(PredictedValues(np.zeros((1, 1)), np.zeros((1, 1)), np.zeros((1, 1)), None, _Law()))
         track.observe(t + 1, y, START + timedelta(minutes=t))
     assert track.block_times.tolist() == [START + timedelta(minutes=31), START + timedelta(minutes=63)]
 
 
 class _Law:
-    """The least that a law must do."""
+    """The least that a distribution must do."""
 
     targets = ("power",)
 

@@ -16,8 +16,9 @@ from numpy.testing import assert_allclose
 
 from momostream import Circuit, MOMoGPForecaster
 from momostream import MOMoGPRegressor as StreamRegressor
-from momostream.batch.model import Model, Settings
+from momostream.batch.model import Model
 from momostream.batch.nodes import GATE, REGION, SUM
+from momostream.batch.settings import Settings
 from momostream.distributions.forecast import Forecast
 from momostream.distributions.joint import MixtureDistribution
 from momostream.distributions.mixtures import StudentT
@@ -60,7 +61,7 @@ def gated():
 
 
 @pytest.fixture(scope="module")
-def law(gated):
+def distribution(gated):
     return gated.predict_distribution(frames()[0][:20])
 
 
@@ -409,42 +410,42 @@ def band_of(patch):
     return vertices[1 : n_rows + 1, 1], vertices[n_rows + 2 : -1, 1][::-1]
 
 
-def test_prediction_draws_intervals_median_and_truth(law):
+def test_prediction_draws_intervals_median_and_truth(distribution):
     Y = frames()[1][:20]
-    ax = plot_prediction(law, Y, target="rotor", levels=(0.5, 0.99, 0.9)).axes[0]
+    ax = plot_prediction(distribution, Y, target="rotor", levels=(0.5, 0.99, 0.9)).axes[0]
     assert words(ax.get_legend().get_texts()) == ["99 %", "90 %", "50 %", "median", "truth"]
     for patch, level in zip(ax.collections, (0.99, 0.9, 0.5), strict=True):
-        for drawn, wanted in zip(band_of(patch), law.interval(level), strict=True):
+        for drawn, wanted in zip(band_of(patch), distribution.interval(level), strict=True):
             assert_allclose(drawn, wanted[:, 1])
     median, truth = ax.lines
-    assert_allclose(median.get_ydata(), law.quantile(0.5)[:, 1])
+    assert_allclose(median.get_ydata(), distribution.quantile(0.5)[:, 1])
     assert_allclose(truth.get_ydata(), Y["rotor"])
     assert_allclose(truth.get_xdata(), np.arange(20))
     assert (ax.get_xlabel(), ax.get_ylabel()) == ("row", "rotor")
 
 
-def test_prediction_without_truth_at_given_places(law):
+def test_prediction_without_truth_at_given_places(distribution):
     times = pd.date_range("2024-01-01", periods=20, freq="h", name="time")
-    ax = plot_prediction(law, target=2, x=times).axes[0]
+    ax = plot_prediction(distribution, target=2, x=times).axes[0]
     assert len(ax.lines) == 1
     assert ax.get_xlabel() == "time"
     assert ax.get_ylabel() == "moment"
     assert ax.lines[0].get_xdata()[0] == np.datetime64("2024-01-01")
 
 
-def test_prediction_follows_the_axis_whatever_the_order_of_the_rows(law):
-    places = np.arange(law.n_rows)[::-1]
-    ax = plot_prediction(law, x=places).axes[0]
-    assert_allclose(ax.lines[0].get_xdata(), np.arange(law.n_rows))
-    assert_allclose(ax.lines[0].get_ydata(), law.quantile(0.5)[::-1, 0])
+def test_prediction_follows_the_axis_whatever_the_order_of_the_rows(distribution):
+    places = np.arange(distribution.n_rows)[::-1]
+    ax = plot_prediction(distribution, x=places).axes[0]
+    assert_allclose(ax.lines[0].get_xdata(), np.arange(distribution.n_rows))
+    assert_allclose(ax.lines[0].get_ydata(), distribution.quantile(0.5)[::-1, 0])
     lower, _ = band_of(ax.collections[0])
-    assert_allclose(lower, law.interval(0.9)[0][::-1, 0])
+    assert_allclose(lower, distribution.interval(0.9)[0][::-1, 0])
 
 
-def test_prediction_takes_the_truth_of_one_output(law):
+def test_prediction_takes_the_truth_of_one_output(distribution):
     y = np.full(20, np.nan)
     y[3] = 1.0
-    ax = plot_prediction(law, y, target="power").axes[0]
+    ax = plot_prediction(distribution, y, target="power").axes[0]
     assert_allclose(ax.lines[1].get_ydata(), y)
 
 
@@ -454,25 +455,25 @@ def test_prediction_of_a_nameless_law():
     assert plot_prediction(model.predict_distribution(X), target=1).axes[0].get_ylabel() == "y1"
 
 
-def test_prediction_mistakes_are_named(law):
+def test_prediction_mistakes_are_named(distribution):
     with pytest.raises(ValueError, match="unknown target 'torque'"):
-        plot_prediction(law, target="torque")
+        plot_prediction(distribution, target="torque")
     with pytest.raises(ValueError, match=r"x must have shape \(20,\)"):
-        plot_prediction(law, x=np.arange(3))
+        plot_prediction(distribution, x=np.arange(3))
     with pytest.raises(ValueError, match=r"y must have shape \(20,\) or \(20, 3\)"):
-        plot_prediction(law, y=np.ones((20, 2)))
+        plot_prediction(distribution, y=np.ones((20, 2)))
     with pytest.raises(ValueError, match="levels is empty"):
-        plot_prediction(law, levels=())
+        plot_prediction(distribution, levels=())
 
 
 # ------------------------------------------------------------------ forecasts
 
 
 def forecast_of(names, times=None, zone=None):
-    law = np.ones((5, 1, 6, len(names)))
-    law[0] = np.arange(6.0)[:, None] + 10.0 * np.arange(len(names))
-    law[3] = 5.0
-    joint = SimpleNamespace(law=law, between_steps=np.eye(6), between_series=np.eye(len(names)))
+    distribution = np.ones((5, 1, 6, len(names)))
+    distribution[0] = np.arange(6.0)[:, None] + 10.0 * np.arange(len(names))
+    distribution[3] = 5.0
+    joint = SimpleNamespace(planes=distribution, between_steps=np.eye(6), between_series=np.eye(len(names)))
     return Forecast(joint, names, times=times, zone=zone)
 
 
@@ -532,10 +533,10 @@ def test_forecast_of_many_series(n, n_shown, note):
 # ------------------------------------------------------------------ correlations
 
 
-def test_correlation_of_a_row(law):
-    ax, bar = plot_correlation(law, row=4).axes
-    spread = np.sqrt(np.diag(law.cov[4]))
-    wanted = law.cov[4] / np.outer(spread, spread)
+def test_correlation_of_a_row(distribution):
+    ax, bar = plot_correlation(distribution, row=4).axes
+    spread = np.sqrt(np.diag(distribution.cov[4]))
+    wanted = distribution.cov[4] / np.outer(spread, spread)
     assert_allclose(ax.images[0].get_array(), wanted, atol=1e-9)
     assert ax.images[0].get_clim() == (-1.0, 1.0)
     assert words(ax.get_xticklabels()) == words(ax.get_yticklabels()) == OUTPUTS
@@ -562,8 +563,8 @@ def test_correlation_that_does_not_exist():
 
 def test_correlation_of_a_prediction():
     covariance = np.array([[4.0, 1.0], [1.0, 1.0]])
-    law = StudentT(np.zeros((1, 2)), covariance, np.inf)
-    ax = plot_correlation(Prediction(("wind", 7), np.zeros(2), MixtureDistribution(law))).axes[0]
+    distribution = StudentT(np.zeros((1, 2)), covariance, np.inf)
+    ax = plot_correlation(Prediction(("wind", 7), np.zeros(2), MixtureDistribution(distribution))).axes[0]
     assert words(ax.get_xticklabels()) == ["wind", "7"]
     assert texts(ax.figure) == ["1.00", "0.50", "0.50", "1.00"]
     assert ax.get_title() == ""
@@ -587,13 +588,13 @@ def test_correlation_of_many_outputs_has_no_numbers():
     assert max(figure.get_size_inches()) < 13
 
 
-def test_correlation_mistakes_are_named(law):
+def test_correlation_mistakes_are_named(distribution):
     with pytest.raises(ValueError, match="shape"):
         plot_correlation(np.ones((2, 3)))
     with pytest.raises(ValueError, match="1 names for 2 outputs"):
         plot_correlation(np.eye(2), names=["a"])
     with pytest.raises(IndexError):
-        plot_correlation(law, row=20)
+        plot_correlation(distribution, row=20)
 
 
 # ------------------------------------------------------------------ scores of a run
@@ -840,35 +841,35 @@ def test_relevance_of_a_history_of_weights(forecaster):
 
 
 DRAWINGS = {
-    "circuit": lambda model, law, ax=None: plot_circuit(model, ax=ax),
-    "lengthscales": lambda model, law, ax=None: plot_lengthscales(model, ax=ax),
-    "prediction": lambda model, law, ax=None: plot_prediction(law, ax=ax),
-    "forecast": lambda model, law, ax=None: plot_forecast(forecast_of(["power"]), ax=ax),
-    "correlation": lambda model, law, ax=None: plot_correlation(law, ax=ax),
-    "calibration": lambda model, law, ax=None: plot_calibration([0.1, 0.7], ax=ax),
-    "relevance": lambda model, law, ax=None: plot_relevance(pd.DataFrame({"wind": [0.5, 1.0]}), ax=ax),
+    "circuit": lambda model, distribution, ax=None: plot_circuit(model, ax=ax),
+    "lengthscales": lambda model, distribution, ax=None: plot_lengthscales(model, ax=ax),
+    "prediction": lambda model, distribution, ax=None: plot_prediction(distribution, ax=ax),
+    "forecast": lambda model, distribution, ax=None: plot_forecast(forecast_of(["power"]), ax=ax),
+    "correlation": lambda model, distribution, ax=None: plot_correlation(distribution, ax=ax),
+    "calibration": lambda model, distribution, ax=None: plot_calibration([0.1, 0.7], ax=ax),
+    "relevance": lambda model, distribution, ax=None: plot_relevance(pd.DataFrame({"wind": [0.5, 1.0]}), ax=ax),
 }
 
 
 @pytest.mark.parametrize("draw", DRAWINGS.values(), ids=DRAWINGS)
-def test_figure_can_be_saved(draw, gated, law, tmp_path):
-    figure = draw(gated, law)
+def test_figure_can_be_saved(draw, gated, distribution, tmp_path):
+    figure = draw(gated, distribution)
     assert isinstance(figure, Figure)
     figure.savefig(tmp_path / "figure.png")
     assert (tmp_path / "figure.png").stat().st_size > 1000
 
 
 @pytest.mark.parametrize("draw", DRAWINGS.values(), ids=DRAWINGS)
-def test_given_axes_are_drawn_into(draw, gated, law):
+def test_given_axes_are_drawn_into(draw, gated, distribution):
     ax = Figure().add_subplot()
-    assert draw(gated, law, ax) is ax.figure
+    assert draw(gated, distribution, ax) is ax.figure
     assert ax.has_data()
 
 
 @pytest.mark.parametrize("draw", DRAWINGS.values(), ids=DRAWINGS)
-def test_global_settings_are_left_alone(draw, gated, law):
+def test_global_settings_are_left_alone(draw, gated, distribution):
     before = dict(matplotlib.rcParams)
-    draw(gated, law)
+    draw(gated, distribution)
     assert dict(matplotlib.rcParams) == before
 
 

@@ -14,7 +14,8 @@ import pytest
 from PIL import Image
 
 from momostream import MOMoGPForecaster, MOMoGPRegressor, __version__
-from momostream.runs.scores import Outlook, Track
+from momostream.distributions.values import PredictedValues
+from momostream.runs.scores import Track
 from momostream.show import report
 from momostream.show.report import write_report
 
@@ -69,12 +70,12 @@ def run_regressor(n_rows=80, targets=("power", "load")):
     for row in range(1, n_rows + 1):
         x = {"wind": rng.uniform(0.0, 9.0)}
         y = {name: (k + 1) * x["wind"] + rng.normal() for k, name in enumerate(targets)}
-        law = model.predict_one(x, with_dist=True)
-        if law:
-            track.expect(Outlook.of(law, track.targets, track.level))
+        distribution = model.predict_one(x, with_dist=True)
+        if distribution:
+            track.expect(PredictedValues.of(distribution, track.targets, track.level))
         track.observe(row, y)
         model.learn_one(x, y)
-    return track, model, law
+    return track, model, distribution
 
 
 def run_forecaster(targets=("power",), n_rows=70, horizon=3):
@@ -84,7 +85,7 @@ def run_forecaster(targets=("power",), n_rows=70, horizon=3):
     track = Track(targets, horizon)
     for row, y in enumerate(frame.to_dict("records"), 1):
         if row > 20:
-            track.expect(Outlook.of(model.forecast(horizon, with_dist=True), track.targets, track.level))
+            track.expect(PredictedValues.of(model.forecast(horizon, with_dist=True), track.targets, track.level))
         track.observe(row, y)
         model.learn_one(y)
     return track, model, model.forecast(horizon, with_dist=True), frame
@@ -92,9 +93,9 @@ def run_forecaster(targets=("power",), n_rows=70, horizon=3):
 
 @pytest.fixture(scope="module")
 def regression():
-    track, model, law = run_regressor()
+    track, model, distribution = run_regressor()
     track._shares = [(32, {"wind": 0.4, "clock": 0.6}), (64, {"wind": 0.7, "clock": 0.3})]
-    return track, model, law
+    return track, model, distribution
 
 
 @pytest.fixture(scope="module")
@@ -113,8 +114,8 @@ def number(text):
 
 
 def test_pictures_are_inside_and_can_be_seen(regression, tmp_path):
-    track, model, law = regression
-    page = read(write_report(tmp_path / "report.html", track, model, forecast=law))
+    track, model, distribution = regression
+    page = read(write_report(tmp_path / "report.html", track, model, forecast=distribution))
     assert len(page.images) == 5
     for attrs in page.images:
         kind, data = attrs["src"].split(",")
@@ -213,10 +214,11 @@ def test_model_settings_versions_and_command(regression, tmp_path, undrawn):
 
 
 def test_everything_is_escaped(tmp_path):
-    track, model, law = run_regressor(20, (NASTY, 3))
+    track, model, distribution = run_regressor(20, (NASTY, 3))
     page = read(
         write_report(
-            tmp_path / "r.html", track, model, forecast=law, title=NASTY, facts={NASTY: NASTY}, settings={NASTY: NASTY},
+            tmp_path / "r.html", track, model, forecast=distribution, title=NASTY,
+            facts={NASTY: NASTY}, settings={NASTY: NASTY},
             command=NASTY,
         )
     )  # fmt: skip
@@ -260,9 +262,9 @@ def test_scores_that_are_not_there(tmp_path):
     # The last value is always right on a constant target.
     model, track = MOMoGPRegressor(experts=("lags",), seed=0), Track(["a", "constant", "never"])
     for row in range(1, 31):
-        law = model.predict_one({}, with_dist=True)
-        if law:
-            track.expect(Outlook.of(law, track.targets, track.level))
+        distribution = model.predict_one({}, with_dist=True)
+        if distribution:
+            track.expect(PredictedValues.of(distribution, track.targets, track.level))
         y = {"a": np.sin(row), "constant": 2.0}
         track.observe(row, y)
         model.learn_one({}, y)

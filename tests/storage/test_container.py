@@ -332,7 +332,7 @@ def test_claims_are_not_allocated(tmp_path):
     packed = zlib.compress(bytes(16)).ljust(10**6, b"\0")
     headers = [entry(shape=[10**9 // 8], size=10**9), entry(shape=[10**9 // 8], size=10**6)]
     code = (
-        "import resource, sys; from momostream import container\n"
+        "import resource, sys; from momostream.storage import container\n"
         "before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss\n"
         "for path in sys.argv[1:]:\n"
         "    try: container.read(path)\n"
@@ -443,7 +443,7 @@ def test_relative_paths(tmp_path, monkeypatch):
 
 
 def test_needs_neither_numba_nor_scipy():
-    code = "import sys; from momostream import container; container.loads(container.dumps('x', [1.0])); "
+    code = "import sys; from momostream.storage import container; container.loads(container.dumps('x', [1.0])); "
     code += "print('numba' in sys.modules, 'scipy' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
     assert done.stdout.split() == ["False", "False"], done.stderr

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
 
-from momostream.stream.circuits import Circuits, StreamSettings
+from momostream.stream.circuits import Circuits
 from momostream.stream.model import StreamModel
+from momostream.stream.settings import StreamSettings
 
 SMALL = {"max_points": 24, "tuning_points": 24, "tuning_evaluations": 4, "first_tuning": 8, "seed": 0}
 CONFIGURATIONS = {
@@ -38,18 +39,18 @@ def series(n_rows, gaps=0.1, seed=0):
 
 
 def ask(circuits, point):
-    law = np.full((2, len(circuits.trees), circuits.n_targets), np.nan)
-    circuits.predict_trees(point, law[0], law[1])
-    return law
+    distribution = np.full((2, len(circuits.trees), circuits.n_targets), np.nan)
+    circuits.predict_trees(point, distribution[0], distribution[1])
+    return distribution
 
 
 def run(circuits, X, Y):
-    """Predict and learn each row; returns the laws."""
-    laws = []
+    """Predict and learn each row; returns the distributions."""
+    distributions = []
     for point, y in zip(X, Y, strict=True):
-        laws.append(ask(circuits, point))
+        distributions.append(ask(circuits, point))
         circuits.learn_trees(point, y)
-    return np.array(laws)
+    return np.array(distributions)
 
 
 def again(circuits):
@@ -68,9 +69,9 @@ def test_the_same_as_in_a_stream(options):
     for point, y in zip(X, Y, strict=True):
         stream.predict(point[1:], point[0])
         spread = ask(circuits, point)[1]
-        assert_array_equal(spread, stream.stack.law[1])
+        assert_array_equal(spread, stream.stack.planes[1])
         if np.isfinite(spread).all():
-            assert_array_equal(ask(circuits, point)[0], stream.stack.law[0])
+            assert_array_equal(ask(circuits, point)[0], stream.stack.planes[0])
         circuits.learn_trees(point, y)
         stream.learn(point[1:], y, point[0])
     assert circuits.jobs == stream.jobs
@@ -113,19 +114,19 @@ def test_restored_circuits_go_on_bit_for_bit(options, n_rows):
 def test_restored_in_the_middle_of_every_kind_of_work():
     X, Y = series(140)
     circuits = new_circuits(experts=("matern32", "clock matern32"), tuning_interval=2)
-    laws, states, kinds = [], {}, set()
+    distributions, states, kinds = [], {}, set()
     for i, (point, y) in enumerate(zip(X, Y, strict=True)):
         if circuits.jobs and i % 4 == 0:
             kinds.update(circuits.jobs)
             states[i] = circuits.state()
-        laws.append(ask(circuits, point))
+        distributions.append(ask(circuits, point))
         circuits.learn_trees(point, y)
     assert {"tune", "build"} <= kinds
     for i, state in states.items():
         copy = new_circuits(experts=("matern32", "clock matern32"), tuning_interval=2)
         copy.restore(state)
         rows = slice(i, i + 30)
-        assert_array_equal(run(copy, X[rows], Y[rows]), laws[rows])
+        assert_array_equal(run(copy, X[rows], Y[rows]), distributions[rows])
 
 
 def test_a_state_is_a_picture_of_its_time():
@@ -135,10 +136,10 @@ def test_a_state_is_a_picture_of_its_time():
     state = circuits.state()
     first, second = (new_circuits(experts=("matern32",)) for _ in range(2))
     first.restore(state)
-    laws = run(first, X[70:], Y[70:])
+    distributions = run(first, X[70:], Y[70:])
     run(circuits, X[70:], Y[70:])
     second.restore(state)
-    assert_array_equal(run(second, X[70:], Y[70:]), laws)
+    assert_array_equal(run(second, X[70:], Y[70:]), distributions)
 
 
 def test_the_window_is_kept():
@@ -176,8 +177,8 @@ def test_the_same_seed_gives_the_same_floats():
 def test_rows_with_no_target_at_all():
     X, Y = series(60)
     Y[20:40] = np.nan
-    laws = run(new_circuits(experts=("matern32",)), X, Y)
-    assert np.isfinite(laws[5:]).all()
+    distributions = run(new_circuits(experts=("matern32",)), X, Y)
+    assert np.isfinite(distributions[5:]).all()
 
 
 def test_bytes_are_counted():

@@ -22,26 +22,26 @@ def linear_series(n_rows, seed=0, noise=0.0):
 
 def run(lags, X, Y, by_block=False):
     """Predict and learn each row; returns locations and spreads ``(n, 2, 3, n_targets)``."""
-    laws = np.empty((len(X), 2, 3, Y.shape[1]))
+    plane_rows = np.empty((len(X), 2, 3, Y.shape[1]))
     at = 0
     while at < len(X):
         size = min(lags.room, len(X) - at) if by_block and lags.n_rows > 0 else 1
         rows = slice(at, at + size)
         if by_block and lags.n_rows > 0:
-            lags.learn_rows(np.ascontiguousarray(X[rows]), np.ascontiguousarray(Y[rows]), laws[rows])
+            lags.learn_rows(np.ascontiguousarray(X[rows]), np.ascontiguousarray(Y[rows]), plane_rows[rows])
         else:
-            lags.predict(X[at], laws[at, 0], laws[at, 1])
+            lags.predict(X[at], plane_rows[at, 0], plane_rows[at, 1])
             lags.learn(X[at], Y[at])
         if lags.is_due:
             lags.refresh()
         at = rows.stop
-    return laws
+    return plane_rows
 
 
 def test_a_linear_autoregression_is_recovered():
     X, Y = linear_series(1500)
-    laws = run(Autoregression(2, 2, forgetting=1.0), X, Y)
-    error = np.abs(laws[-200:, 0] - Y[-200:, None]).mean(axis=(0, 2))
+    plane_rows = run(Autoregression(2, 2, forgetting=1.0), X, Y)
+    error = np.abs(plane_rows[-200:, 0] - Y[-200:, None]).mean(axis=(0, 2))
     size = np.abs(np.diff(Y, axis=0)).mean()
     assert error[0] < 0.01 * size
     # The others lack features: the older changes, or all.
@@ -50,10 +50,10 @@ def test_a_linear_autoregression_is_recovered():
 
 def test_intervals_of_a_noisy_autoregression():
     X, Y = linear_series(1500, noise=0.5)
-    laws = run(Autoregression(2, 2), X, Y)
-    z = (Y[300:] - laws[300:, 0, 0]) / laws[300:, 1, 0]
+    plane_rows = run(Autoregression(2, 2), X, Y)
+    z = (Y[300:] - plane_rows[300:, 0, 0]) / plane_rows[300:, 1, 0]
     assert_allclose(np.sqrt((z**2).mean(axis=0)), 1.0, atol=0.15)
-    assert_allclose(laws[-1, 1, 0], 0.5, rtol=0.4)
+    assert_allclose(plane_rows[-1, 1, 0], 0.5, rtol=0.4)
 
 
 @pytest.mark.parametrize("offset", [1e8, -1e8])
@@ -63,7 +63,8 @@ def test_a_small_signal_on_a_huge_offset(offset):
     lifted = run(Autoregression(2, 2), X + offset, Y + offset)
     assert np.isfinite(lifted[3:]).all()
     error, same = (
-        np.abs(laws[100:, 0, 0] - target[100:]).mean() for laws, target in ((lifted, Y + offset), (plain, Y))
+        np.abs(plane_rows[100:, 0, 0] - target[100:]).mean()
+        for plane_rows, target in ((lifted, Y + offset), (plain, Y))
     )
     assert error < 1.05 * same + 1e-5
 
@@ -93,9 +94,9 @@ def test_missing_targets():
     gappy[np.random.default_rng(2).random(Y.shape) < 0.2] = np.nan
     gappy[0, 1] = np.nan
     lags = Autoregression(2, 2)
-    laws = run(lags, X, gappy)
-    assert np.isfinite(laws[20:]).all()
-    error = np.abs(laws[300:, 0] - Y[300:, None]).mean(axis=(0, 2))
+    plane_rows = run(lags, X, gappy)
+    assert np.isfinite(plane_rows[20:]).all()
+    error = np.abs(plane_rows[300:, 0] - Y[300:, None]).mean(axis=(0, 2))
     assert error[0] < 0.8 * error[2]
 
 
@@ -109,18 +110,18 @@ def test_new_columns_keep_the_old_outputs_sensible(seen_from):
     lags.widen(2, 2, np.array([0.0, X[300, 1]]))
     later = Y[300:].copy()
     later[:seen_from, 1] = np.nan
-    laws = run(lags, X[300:], later)
-    assert np.isfinite(laws[..., 0]).all()
-    error = np.abs(laws[:, 0, 0, 0] - Y[300:, 0])
+    plane_rows = run(lags, X[300:], later)
+    assert np.isfinite(plane_rows[..., 0]).all()
+    error = np.abs(plane_rows[:, 0, 0, 0] - Y[300:, 0])
     old = np.abs(before[300:, 0, 0, 0] - Y[300:, 0])
     assert error.mean() < 1.3 * old.mean()
     assert error.max() < 2.0 * old.max()
     if seen_from == 0:
         # The new columns carry what was noise before.
         assert error[200:].mean() < old[200:].mean()
-        assert np.abs(laws[200:, 0, 0, 1] - Y[500:, 1]).mean() < np.abs(np.diff(Y[499:, 1])).mean()
+        assert np.abs(plane_rows[200:, 0, 0, 1] - Y[500:, 1]).mean() < np.abs(np.diff(Y[499:, 1])).mean()
     elif seen_from > 400:
-        assert np.isinf(laws[:, 1, :, 1]).all()
+        assert np.isinf(plane_rows[:, 1, :, 1]).all()
 
 
 def test_a_new_output_far_from_zero_is_learnt():
@@ -129,8 +130,8 @@ def test_a_new_output_far_from_zero_is_learnt():
     run(lags, X[:200], Y[:200, :1])
     lags.widen(2, 2, np.zeros(2))
     both = np.column_stack([Y[200:, 0], 1e6 + 1e3 * Y[200:, 1]])
-    laws = run(lags, X[200:], both)
-    error = np.abs(laws[200:, 0, :, 1] - both[200:, 1:]).mean(axis=0)
+    plane_rows = run(lags, X[200:], both)
+    error = np.abs(plane_rows[200:, 0, :, 1] - both[200:, 1:]).mean(axis=0)
     assert error[2] < 3e3
     assert error[0] < error[2]
 
@@ -146,9 +147,9 @@ def test_constant_columns(kind):
         X[300:, 0], Y[300:, 1] = 0.1, 0.3
     if kind == "starts to vary":
         X[:300, 0], Y[:300, 1] = 0.1, 0.3
-    laws = run(Autoregression(2, 2, forgetting=0.9), X, Y)
-    assert np.isfinite(laws[2:]).all()
-    error = np.abs(laws[600:, 0, 0, 0] - Y[600:, 0]).mean()
+    plane_rows = run(Autoregression(2, 2, forgetting=0.9), X, Y)
+    assert np.isfinite(plane_rows[2:]).all()
+    error = np.abs(plane_rows[600:, 0, 0, 0] - Y[600:, 0]).mean()
     assert error < 1.1 * np.abs(np.diff(Y[599:, 0])).mean()
 
 
@@ -156,13 +157,13 @@ def test_a_column_may_stay_constant_for_ever():
     lags = Autoregression(1, 1, forgetting=0.5)
     rng = np.random.default_rng(0)
     run(lags, rng.normal(size=(50, 1)), rng.normal(size=(50, 1)))
-    laws = run(lags, np.full((6000, 1), 0.1), np.full((6000, 1), 0.7))
-    assert np.isfinite(laws[:, 0]).all()
+    plane_rows = run(lags, np.full((6000, 1), 0.1), np.full((6000, 1), 0.7))
+    assert np.isfinite(plane_rows[:, 0]).all()
     assert np.isfinite(lags.units).all()
     assert (lags.units[1] > 0.0).all()
-    assert_allclose(laws[-1, 0], 0.7, atol=1e-9)
-    laws = run(lags, rng.normal(size=(50, 1)), rng.normal(size=(50, 1)))
-    assert np.abs(laws[:, 0]).max() < 20.0
+    assert_allclose(plane_rows[-1, 0], 0.7, atol=1e-9)
+    plane_rows = run(lags, rng.normal(size=(50, 1)), rng.normal(size=(50, 1)))
+    assert np.abs(plane_rows[:, 0]).max() < 20.0
 
 
 def test_no_inputs_and_one_row():
@@ -182,11 +183,11 @@ def test_prediction_changes_nothing():
     part = np.empty((2, 3, 2))
     rng = np.random.default_rng(3)
     expected = run(quiet, X, Y)
-    for x, y, law in zip(X, Y, expected, strict=True):
+    for x, y, planes in zip(X, Y, expected, strict=True):
         asked.predict(rng.normal(size=2), *part)
         asked.predict_rows(rng.normal(size=(2, 2)), *np.empty((2, 2, 3, 2)))
         asked.predict(x, *part)
-        assert_array_equal(part, law)
+        assert_array_equal(part, planes)
         asked.learn(x, y)
         if asked.is_due:
             asked.refresh()
@@ -209,5 +210,5 @@ def test_a_restored_regression_goes_on_bit_for_bit(stop):
 def test_one_jump_does_not_throw_the_next_prediction():
     X, Y = linear_series(400, noise=0.05)
     X[300] *= 1e6
-    laws = run(Autoregression(2, 2), X, np.where(np.arange(400)[:, None] == 300, 0.0, Y))
-    assert np.abs(laws[300:, 0] - Y[300:, None]).max() < 60.0
+    plane_rows = run(Autoregression(2, 2), X, np.where(np.arange(400)[:, None] == 300, 0.0, Y))
+    assert np.abs(plane_rows[300:, 0] - Y[300:, None]).max() < 60.0

@@ -8,7 +8,8 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 from momostream.gp.tuning import ResumableTuner
 from momostream.stream.leaf import Leaf
-from momostream.stream.model import StreamModel, StreamSettings
+from momostream.stream.model import StreamModel
+from momostream.stream.settings import StreamSettings
 from momostream.stream.tree import Tree
 
 SMALL = {"max_points": 24, "tuning_points": 24, "tuning_evaluations": 4, "first_tuning": 8, "seed": 0}
@@ -56,8 +57,10 @@ def run(model, X, Y, start=0):
 def law_numbers(model, x, time):
     """Everything that a prediction can show."""
     mean = model.predict(x, time).copy()
-    law = model.law()()
-    return np.concatenate([mean, law.std.ravel(), law.cov.ravel(), law.log_pdf(mean[None] + 0.1).ravel()])
+    distribution = model.distribution()()
+    return np.concatenate(
+        [mean, distribution.std.ravel(), distribution.cov.ravel(), distribution.log_pdf(mean[None] + 0.1).ravel()]
+    )
 
 
 def again(model):
@@ -76,7 +79,7 @@ def test_prediction_changes_nothing(options):
         for _ in range(int(rng.integers(3))):
             asked.predict(rng.normal(size=2), float(i + rng.normal()))
         if i % 10 == 3:
-            asked.law()
+            asked.distribution()
             asked.predict_many(X[:5], np.arange(5.0))
             asked.explain(3)
         quiet.learn(x, y, float(i))
@@ -102,9 +105,9 @@ def test_nothing_but_numbers_comes_out(options, window):
         if i % 9 == 0:
             assert np.isfinite(law_numbers(model, x, float(i))).all()
         model.learn(x, y, float(i))
-    law = model.predict_many(X[:7], np.arange(110.0, 117.0))
-    assert np.isfinite(law.mean).all()
-    assert (law.std > 0.0).all()
+    distribution = model.predict_many(X[:7], np.arange(110.0, 117.0))
+    assert np.isfinite(distribution.mean).all()
+    assert (distribution.std > 0.0).all()
 
 
 @pytest.mark.parametrize("kind", ["constant target", "constant input", "no inputs", "huge offset", "tiny", "repeats"])
@@ -251,10 +254,10 @@ def test_many_predictions_are_those_of_single_rows(options):
     model = new_model(**options)
     run(model, X[:80], Y[:80])
     times = np.arange(80.0, 90.0)
-    law = model.predict_many(X[80:], times)
+    distribution = model.predict_many(X[80:], times)
     for i, (x, time) in enumerate(zip(X[80:], times, strict=True)):
-        assert_allclose(law.mean[i], model.predict(x, time), rtol=1e-8, atol=1e-10)
-        assert_allclose(law.std[i], model.law()().std[0], rtol=1e-7)
+        assert_allclose(distribution.mean[i], model.predict(x, time), rtol=1e-8, atol=1e-10)
+        assert_allclose(distribution.std[i], model.distribution()().std[0], rtol=1e-7)
 
 
 # Bounded work, bounded rows
@@ -349,7 +352,7 @@ def test_order_of_columns_does_not_matter(options):
     assert_allclose(turned[:, ::-1], means, rtol=1e-6, atol=1e-8)
 
 
-# Laws
+# Distributions
 
 
 @pytest.mark.parametrize("options", [{}, {"weights": "posterior", "n_components": 2}, {"weights": "uniform"}])
@@ -358,12 +361,12 @@ def test_densities_integrate_to_one_and_have_the_mean(options):
     model = new_model(2, 1, **options)
     run(model, X[:70], Y[:70])
     mean = model.predict(X[75], 75.0).copy()
-    law = model.law()()
-    assert_allclose(law.mean[0], mean, rtol=1e-9, atol=1e-12)
+    distribution = model.distribution()()
+    assert_allclose(distribution.mean[0], mean, rtol=1e-9, atol=1e-12)
     # Tails are heavy: a grid in the inverse of a hyperbolic sine.
     u = np.linspace(-16.0, 16.0, 1001)
-    y = mean[0] + law.std[0, 0] * np.sinh(u)
-    density = np.exp([law.log_pdf([[value]])[0] for value in y])
+    y = mean[0] + distribution.std[0, 0] * np.sinh(u)
+    density = np.exp([distribution.log_pdf([[value]])[0] for value in y])
     assert_allclose(np.trapezoid(density, y), 1.0, atol=2e-3)
 
 
@@ -373,7 +376,7 @@ def test_the_law_has_the_mean_of_the_prediction(options):
     model = new_model(**options)
     run(model, X, Y)
     mean = model.predict(X[0] + 0.1, 70.0).copy()
-    assert_allclose(model.law()().mean[0], mean, rtol=1e-9, atol=1e-12)
+    assert_allclose(model.distribution()().mean[0], mean, rtol=1e-9, atol=1e-12)
 
 
 @each_configuration
@@ -382,10 +385,10 @@ def test_a_law_that_was_handed_out_does_not_change(options):
     model = new_model(**options)
     run(model, X[:50], Y[:50])
     model.predict(X[50], 50.0)
-    law = model.law()
+    distribution = model.distribution()
     mean = model.predict(X[50], 50.0).copy()
     run(model, X[50:], Y[50:], 50)
-    assert_allclose(law().mean[0], mean, rtol=1e-9, atol=1e-12)
+    assert_allclose(distribution().mean[0], mean, rtol=1e-9, atol=1e-12)
 
 
 # Columns that come later

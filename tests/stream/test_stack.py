@@ -13,13 +13,13 @@ from momostream.stream.stack import Stack
 
 
 def ask(stack, location, spread):
-    stack.law[0], stack.law[1] = location, spread
+    stack.planes[0], stack.planes[1] = location, spread
     return stack.predict()
 
 
 def law_of(stack):
-    """The law of the row that was asked last."""
-    location, _, scale, dof, weight = stack.law[:, None]
+    """The distribution of the row that was asked last."""
+    location, _, scale, dof, weight = stack.planes[:, None]
     return CopulaDistribution(Marginals(weight, location, scale, dof), *stack.copula)
 
 
@@ -27,7 +27,7 @@ def feed(stack, rng, n_rows, errors, spreads):
     """Experts whose errors and spreads are given; returns the targets' probabilities and the means' errors."""
     levels, away = [], []
     for _ in range(n_rows):
-        y = 10.0 * rng.normal(size=stack.law.shape[2])
+        y = 10.0 * rng.normal(size=stack.planes.shape[2])
         mean = ask(stack, y - errors(rng), spreads).copy()
         levels.append(law_of(stack).cdf(y[None])[0])
         away.append(mean - y)
@@ -69,8 +69,8 @@ def test_the_density_integrates_to_one():
     ask(stack, np.array([[0.0], [0.5], [-1.0]]), size)
     # Tails are heavy: a grid in the inverse of a hyperbolic sine.
     y = np.sinh(np.linspace(-16.0, 16.0, 4001))
-    law = law_of(stack)
-    density = np.exp([law.log_pdf([[value]])[0] for value in y])
+    planes = law_of(stack)
+    density = np.exp([planes.log_pdf([[value]])[0] for value in y])
     assert_allclose(np.trapezoid(density, y), 1.0, atol=1e-3)
 
 
@@ -130,7 +130,7 @@ def test_a_constant_target(value):
     stack = Stack(2, 1)
     for _ in range(300):
         mean = ask(stack, np.array([[value], [value + 1.0]]), np.array([[1e-12], [1.0]]))
-        assert np.isfinite(stack.law).all()
+        assert np.isfinite(stack.planes).all()
         stack.learn(np.array([value]))
     assert_allclose(mean, value, atol=0.1)
 
@@ -210,7 +210,7 @@ def test_units_do_not_matter():
         assert_allclose(big / 2.0**30, mean, rtol=1e-9)
         plain.learn(y)
         scaled.learn(2.0**30 * y)
-    assert_allclose(scaled.law[2] / 2.0**30, plain.law[2], rtol=1e-9)
+    assert_allclose(scaled.planes[2] / 2.0**30, plain.planes[2], rtol=1e-9)
 
 
 def test_tails_learn_how_heavy_they_are():
@@ -222,5 +222,5 @@ def test_tails_learn_how_heavy_they_are():
             ask(stack, np.zeros((1, 1)), np.ones((1, 1)))
             stack.learn(np.array([error]))
         ask(stack, np.zeros((1, 1)), np.ones((1, 1)))
-        found.append(stack.law[3, 0, 0])
+        found.append(stack.planes[3, 0, 0])
     assert found[0] <= 5.0 < 10.0 <= found[1]

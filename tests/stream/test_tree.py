@@ -10,8 +10,8 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 from momostream.gp.covariance import Covariance
 from momostream.stream.leaf import Leaf
-from momostream.stream.model import StreamSettings
 from momostream.stream.rows import RowStore
+from momostream.stream.settings import StreamSettings
 from momostream.stream.tree import Bundle, Gate, Sum, Tree
 
 CONFIGURATIONS = {
@@ -47,11 +47,11 @@ class Stream:
         return np.array([location, spread])
 
     def learn(self, point, y):
-        law = self.predict(point)
+        distribution = self.predict(point)
         number = self.rows.append(point, y)
         self.tree.learn(number, y, np.ascontiguousarray(point[self.tree.start :]))
         self.work()
-        return law
+        return distribution
 
     def work(self):
         while self.tree.due:
@@ -215,9 +215,9 @@ def test_rows_that_can_hardly_be_told_apart(options, kind):
             "no inputs": [], "constant": [1e6, -3.0], "two values": [t % 2, 1.0], "one odd value": [t == 7, 0.0],
             "many ties": [rng.integers(3), rng.integers(2)],
         }[kind]  # fmt: skip
-        law = stream.learn(np.array([float(t), *map(float, x)]), rng.normal(size=3))
-        assert np.isfinite(law).all()
-        assert (law[1] > 0.0).all()
+        distribution = stream.learn(np.array([float(t), *map(float, x)]), rng.normal(size=3))
+        assert np.isfinite(distribution).all()
+        assert (distribution[1] > 0.0).all()
         assert max(leaf.n_rows for leaf in stream.tree.leaves()) <= 13
     check_structure(stream.tree)
     assert min(leaf.n_rows for leaf in stream.tree.leaves()) > 0
@@ -353,8 +353,8 @@ def test_the_law_has_the_mean_that_is_predicted(options):
     fill_up(stream, 20, rng)
     point, _ = random_row(rng, 80, 2, 4)
     location, _ = stream.predict(point)
-    law = stream.tree.law(stream.tree.root, np.ascontiguousarray(point), 4)
-    assert_allclose(law.mean[0], location, rtol=1e-9)
+    distribution = stream.tree.distribution(stream.tree.root, np.ascontiguousarray(point), 4)
+    assert_allclose(distribution.mean[0], location, rtol=1e-9)
 
 
 # Forgetting
@@ -434,10 +434,10 @@ def test_columns_may_come_at_any_time(options, seed):
         stream.widen(list(rng.normal(size=int(rng.integers(0, 3)))), int(rng.integers(0, 3)))
         check_structure(stream.tree)
         point, _ = random_row(rng, 1, len(stream.rows.fill) - 1, stream.rows.n_targets)
-        law = stream.predict(point)
-        assert np.isfinite(law).all()
-        assert (law[1] > 0.0).all()
-        assert law.shape == (2, stream.rows.n_targets)
+        distribution = stream.predict(point)
+        assert np.isfinite(distribution).all()
+        assert (distribution[1] > 0.0).all()
+        assert distribution.shape == (2, stream.rows.n_targets)
         assert before <= stream.rows.n_targets
     fill_up(stream, 30, rng, gaps=0.2)
     check_structure(stream.tree)

@@ -15,9 +15,9 @@ from scipy.special import logsumexp
 from scipy.stats import multivariate_normal
 
 from momostream.batch.experts import CircuitExpert, ExpertSpec, FactorBudget, LinearMember
-from momostream.batch.model import EXACT_ROWS, LOCAL_ROWS, Model
+from momostream.batch.model import Model
 from momostream.batch.nodes import GATE, OUTPUTS, REGION, SUM, Circuit
-from momostream.batch.settings import Settings
+from momostream.batch.settings import EXACT_ROWS, LOCAL_ROWS, Settings
 from momostream.batch.weights import LEAST_WEIGHT
 from momostream.distributions.joint import CopulaDistribution, MixtureDistribution
 from momostream.distributions.student import t_variance

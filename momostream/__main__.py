@@ -8,14 +8,14 @@ __all__ = ["main"]
 
 
 def main() -> None:
-    """Run the command line; says what to install where its packages are missing."""
+    """Run the command line; if one of its packages is missing, say what to install."""
     try:
-        from momostream.cli import main as cli
+        from momostream.cli.app import app
     except ModuleNotFoundError as error:
         if error.name not in {"typer", "rich"}:
             raise
         sys.exit(f"momostream: the command line needs {error.name}: pip install 'momostream[cli]'")
-    cli.app(prog_name="momostream")
+    app(prog_name="momostream")
 
 
 if __name__ == "__main__":

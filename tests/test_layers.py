@@ -146,8 +146,8 @@ def test_doors_hold_no_code():
         ("gp.covariance", "def f():\n    from momostream.batch import model", 1),
         ("batch.model", "def f():\n    from momostream.show.plots import draw", 0),
         ("batch.model", "from momostream.show.plots import draw", 1),
-        ("cli.main", "from momostream.batch.model import Model", 0),
-        ("cli.main", "from momostream.sklearn import MOMoGPRegressor", 1),
+        ("cli.run", "from momostream.batch.model import Model", 0),
+        ("cli.run", "from momostream.sklearn import MOMoGPRegressor", 1),
         ("sklearn", "from momostream.estimators.table import MOMoGPRegressor", 0),
     ],
 )

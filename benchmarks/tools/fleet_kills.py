@@ -22,11 +22,12 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+from momostream.app import app
+
 # Not used here, but by the runs: what is imported before the fork need not be imported behind it.
 import momostream.feeds.brokers
 import momostream.runs.run  # noqa: F401
 from benchmarks.tools.brokers import MockKafka, Mosquitto, publish_kafka, publish_mqtt
-from momostream.cli import main as cli
 from momostream.datasets.wind import WindTurbine
 from momostream.storage.blocks import Parts, digest
 from momostream.storage.store import Store, StoreError
@@ -98,7 +99,7 @@ def differences(found: dict[str, Any], expected: dict[str, Any]) -> list[str]:
 
 def start(arguments: list[str], log: Path) -> int:
     """Give a command to a process of its own; its number."""
-    return start_call(lambda: cli.app(arguments, prog_name="momostream"), log)
+    return start_call(lambda: app(arguments, prog_name="momostream"), log)
 
 
 def start_call(work: Callable[[], object], log: Path) -> int:

@@ -1,92 +1,32 @@
-"""The demonstration: a simulated turbine, streamed, forecast, watched, and reported on."""
+"""``momostream demo``: stream a simulated turbine, forecast it, and write a report."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Annotated
 
-from momostream.datasets.wind import WindTurbine
-from momostream.feeds.files import Event, Refused, Row
-from momostream.runs.fleet import Fleet
-from momostream.runs.plan import Plan, make_model
-from momostream.runs.run import Run
-from momostream.show.report import write_report
-from momostream.show.terminal import view_for
+import typer
 
-__all__ = ["SERIES", "TurbineFeed", "run_demo"]
+from momostream.cli.command import command
+from momostream.cli.messages import explain_compiling, require_matplotlib
+from momostream.cli.options import SeedOption
 
-SERIES = ("flap_1", "edge_1", "tower_acceleration", "power", "rotor_speed", "wind_speed")
-# Rows per second of the turbine: twenty rows are about one turn of its rotor. It is forecast once a second.
-RATE, EVERY = 4.0, 4
+__all__ = ["demo"]
 
 
-class TurbineFeed:
-    """The simulated turbine as a feed of rows."""
+@command
+def demo(
+    folder: Annotated[Path, typer.Option(help="Folder for the report and its figures.")] = Path("momostream-demo"),
+    rows: Annotated[int, typer.Option(min=200, help="Rows to stream.")] = 2400,
+    horizon: Annotated[int, typer.Option("--horizon", "-n", min=1, help="Number of rows to forecast.")] = 20,
+    seed: SeedOption = None,
+) -> None:
+    """Stream a simulated wind turbine, forecast it, and write a report.
 
-    name = "simulated turbine"
-    is_replayable = True
-    is_live = False
-
-    def __init__(self, turbine: WindTurbine) -> None:
-        self.turbine = turbine
-        self._number = 0
-
-    def events(self) -> Iterator[Event]:
-        """Rows without end."""
-        for number, (x, y) in enumerate(self.turbine, 1):
-            if number > self._number:
-                self._number = number
-                values = {name: value for name, value in {**x, **y}.items() if name != "time" and value is not None}
-                yield Row(number, number, x["time"], values)
-
-    @property
-    def position(self) -> dict[str, Any]:
-        """Number of the last row."""
-        return {"number": self._number}
-
-    def seek(self, position: Mapping[str, Any]) -> None:
-        """Go on behind this row."""
-        self._number = position["number"]
-
-    def acknowledge(self) -> None:
-        """Nothing to do: rows can be made again."""
-
-    def unfinished(self, event: Row | Refused) -> None:
-        """No row is."""
-
-    def close(self) -> None:
-        """Nothing to do."""
-
-
-def run_demo(folder: Path, n_rows: int = 2400, horizon: int = 20, seed: int = 0) -> Path:
-    """Stream a simulated turbine, forecast it once a second, show it, and leave a report in a folder.
-
-    The turbine is `momostream.datasets.wind.WindTurbine`, a simulation; it is not the data set of the paper.
-
-    Returns
-    -------
-    Path
-        The report; its figures lie beside it.
+    The turbine is simulated by momostream itself; it is not the data set of the paper.
     """
-    folder.mkdir(parents=True, exist_ok=True)
-    turbine = WindTurbine(seed=seed, rate=RATE, dropouts=0.01)
-    plan = Plan(SERIES, (), "time", horizon, every=EVERY)
-    run = Run(TurbineFeed(turbine), Fleet(make_model(plan, {"seed": seed})), plan)
-    assert run.track is not None
-    with view_for("simulated turbine", n_rows, dict(WindTurbine.UNITS)) as view:
-        run.run(n_rows, view.update)
-        view.show(run)
-    speed = run.rows_per_second
-    return write_report(
-        folder / "report.html",
-        run.track,
-        run.model,
-        forecast=run.forecast(),
-        history=run.history,
-        title="A simulated wind turbine, forecast as its rows come in",
-        facts={"Rows learnt": f"{run.n_rows:,}", "Rows per second": f"{speed:,.0f}"},
-        settings={**vars(plan), **run.model._get_params()},
-        command=f"momostream demo --rows {n_rows} --horizon {horizon} --seed {seed}",
-        figures=folder,
-    )
+    require_matplotlib("the demo")
+    with explain_compiling():
+        from momostream.cli.turbine import run_demo
+
+    print(f"report: {run_demo(folder, rows, horizon, seed or 0)}")

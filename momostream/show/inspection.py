@@ -26,7 +26,7 @@ MAX_COLUMNS, MAX_NODES = 12, 40
 # Keys of a store that are listed.
 MAX_KEYS = 20
 # Tables of a store in words.
-WORDS = ("prediction", "alarm", "refused row")
+WORDS = ("prediction", "alarm", "rejected row")
 
 
 def print_model(
@@ -81,7 +81,7 @@ def _branch(box: Box, tree: Tree | None = None) -> Tree:
 
 def _print_place(place: Position, console: Console) -> None:
     learnt = f"{place.more.get('n_rows', place.number):,} rows learnt, {place.n_bad:,} bad"
-    console.print(f"{place.name}: stands behind row {place.number:,}: {learnt}", highlight=False, markup=False)
+    console.print(f"{place.name}: read up to row {place.number:,}: {learnt}", highlight=False, markup=False)
     state = place.more.get("track")
     track = None if state is None else Track.from_state({**state, "waiting": []})
     if track is not None and track.n_scored:

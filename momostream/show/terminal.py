@@ -112,7 +112,7 @@ class _View:
             summary = run.track.summary
             ratio = float((summary["rmse"] / summary["naive"]).mean())
             words.append(f"error {ratio:.2f} of the last value's")
-            words.append(f"{run.track.level:.0%} intervals hold {summary['coverage'].mean():.1%}")
+            words.append(f"{run.track.level:.0%} intervals cover {summary['coverage'].mean():.1%}")
         if run.n_bad:
             words.append(counted(run.n_bad, "bad row"))
         return words

@@ -21,8 +21,8 @@ import pytest
 from typer.testing import CliRunner
 
 import momostream
-from momostream.cli import demo
-from momostream.cli import main as cli
+from momostream.cli import turbine as simulated
+from momostream.cli.app import app
 from momostream.show import inspection
 from momostream.show import terminal as live
 from momostream.storage import container
@@ -86,7 +86,7 @@ def farm(tmp_path, monkeypatch):
 
 def call(*arguments, code=0):
     """Run a command in this process; standard output and standard error."""
-    done = CliRunner().invoke(cli.app, list(map(str, arguments)))
+    done = CliRunner().invoke(app, list(map(str, arguments)))
     assert done.exit_code == code, done.output
     return done.stdout, done.stderr
 
@@ -163,11 +163,11 @@ def test_a_stopped_run_goes_on_exactly(turbine):
     with Path("out.csv").open("a") as file:
         file.write("34,1,rows that were written, but not committed\n")
     _, told = call(*command)
-    assert "going on behind row 33 of turbine.csv" in told and "80 rows learnt, 77 predictions scored" in told
+    assert "resuming after row 33 of turbine.csv" in told and "80 rows learnt, 77 predictions scored" in told
     assert Path("out.csv").read_bytes() == Path("whole.csv").read_bytes()
     assert models_in("run.db") == models_in("whole.db")
     # Once more: there is nothing left to do.
-    assert "going on behind row 80" in call(*command)[1]
+    assert "resuming after row 80" in call(*command)[1]
     assert Path("out.csv").read_bytes() == Path("whole.csv").read_bytes()
 
 
@@ -218,7 +218,7 @@ def test_times_that_are_not_read_are_told(turbine):
     assert rows[-1]["time"] == "2024-03-01T13:40:00"
     Path("dayfirst.csv").write_text(re.sub(r"2024-03-(\d\d) ", r"\1.03.2024 ", text))
     told = call("run", "dayfirst.csv", *FORECAST)[1]
-    assert "dayfirst.csv: column 'time' is not read as times, rows are counted: see --time-format" in told
+    assert "dayfirst.csv: cannot read the times in column 'time', rows are numbered instead: set --time-format" in told
 
 
 def test_files_with_nothing_to_read(turbine):
@@ -256,17 +256,20 @@ def test_decimal_commas(turbine):
     [
         (["run", "nowhere.csv", "-t", "power"], "nowhere.csv: does not exist"),
         (["run", "empty", "-t", "power"], "empty: there is no CSV or JSON lines file in this folder"),
-        (["run", "turbine.csv"], "name what to predict with --target, or how far to forecast with --horizon"),
+        (["run", "turbine.csv"], "nothing to predict: name columns with --target, or rows to forecast with --horizon"),
         (["run", "turbine.csv", "-t", "powr"], "turbine.csv: column 'powr' does not exist: did you mean 'power'?"),
-        (["run", "turbine.csv", "-t", "state"], "turbine.csv: column 'state' holds no numbers in the first rows"),
+        (["run", "turbine.csv", "-t", "state"], "turbine.csv: column 'state' contains no numbers in the first rows"),
         (["run", "turbine.csv", "-t", "power", "-i", "power"], "column 'power' is named as target and as input"),
         (["run", "turbine.csv", "-t", "power", "--time", "at"], "turbine.csv: column 'at': does not exist; there are"),
         (["run", "turbine.csv", "-t", "power", "--level", "2"], "level=2.0 is not accepted"),
-        (["run", "turbine.csv", "-t", "power", "-o", "no/out.csv"], "no/out.csv: there is no such folder"),
-        (["run", "turbine.csv", "-t", "power", "--store", "no/run.db"], "no/run.db: there is no such folder"),
-        (["run", "turbine.csv", "-t", "power", "--store", "/dev/null"], "/dev/null: is not a file, as --store must be"),
-        (["run", "turbine.csv", "-t", "power", "--store", "turbine.db", "--alarms", "no/a"], "no/a: there is no such"),
-        (["fit", "turbine.csv", "-n", "2", "--save", "no/m.momo"], "no/m.momo: there is no such folder"),
+        (["run", "turbine.csv", "-t", "power", "-o", "no/out.csv"], "no/out.csv: the folder does not exist"),
+        (["run", "turbine.csv", "-t", "power", "--store", "no/run.db"], "no/run.db: the folder does not exist"),
+        (["run", "turbine.csv", "-t", "power", "--store", "/dev/null"], "/dev/null: --store must be a regular file"),
+        (
+            ["run", "turbine.csv", "-t", "power", "--store", "turbine.db", "--alarms", "no/a"],
+            "no/a: the folder does not exist",
+        ),
+        (["fit", "turbine.csv", "-n", "2", "--save", "no/m.momo"], "no/m.momo: the folder does not exist"),
         (["run", "turbine.csv", "-t", "power", "-o", "/dev/full"], "/dev/full: No space left on device"),
         (["run", "turbine.csv", "-t", "power", "-o", "store"], "--output store needs --store"),
         (["run", "turbine.csv", "-t", "power", "-o", "mqtt://host/topic"], "--output mqtt://host/topic needs --store"),
@@ -277,20 +280,20 @@ def test_decimal_commas(turbine):
             "--output mqtt://host/t needs --store",
         ),
         (["run", "turbine.csv", "-t", "power", "-o", "kafka://h/t?sasl.password=x"], "--output kafka://h/t needs"),
-        (["run", "turbine.csv", "-t", "power", "-n", "2", "--kin"], "--kin is for predictions from other columns"),
+        (["run", "turbine.csv", "-t", "power", "-n", "2", "--warm-start"], "--warm-start cannot be combined with"),
         (["run", "turbine.csv", "-t", "power", "--alarm-level", "1"], "alarm_level=1.0 is not accepted"),
-        (["run", "turbine.csv", "-t", "power", "--share", "1/2"], "--share divides keys: it needs --key"),
-        (["run", "turbine.csv", "-t", "power", "--sequence", "n"], "--sequence is for feeds of mqtt://"),
+        (["run", "turbine.csv", "-t", "power", "--share", "1/2"], "--share divides the keys: it needs --key"),
+        (["run", "turbine.csv", "-t", "power", "--sequence", "n"], "--sequence works with mqtt:// feeds only"),
         (["run", "turbine.csv", "-t", "power", "--key", "states"], "column 'states': does not exist; did you mean"),
         (["run", "turbine.csv", "-n", "2", "-t", "power", "--key", "power"], "column 'power' is the key: it cannot be"),
         (["run", "turbine.csv", "-t", "power", "--key", "time"], "key 'time' cannot be written as csv"),
-        (["run", "turbine.csv", "-t", "power", "--key", "state", "--share", "3/2"], "write it as K/N, such as 1/2"),
-        (["run", "turbine.csv", "-t", "power", "--key", "state", "--share", "half"], "write it as K/N, such as 1/2"),
+        (["run", "turbine.csv", "-t", "power", "--key", "state", "--share", "3/2"], "expected K/N, such as 1/2"),
+        (["run", "turbine.csv", "-t", "power", "--key", "state", "--share", "half"], "expected K/N, such as 1/2"),
         (
             ["run", "turbine.csv", "-t", "power", "--key", "state", "--report", "r.html"],
-            "--report is about one machine",
+            "--report shows one model",
         ),
-        (["run", "turbine.csv", "-t", "power", "--key", "state", "--live"], "--live is about one machine"),
+        (["run", "turbine.csv", "-t", "power", "--key", "state", "--live"], "--live shows one model"),
         (
             ["run", "turbine.csv", "-n", "2", "--time-format", "%d/%m/%Y"],
             "no column holds times of the form '%d/%m/%Y'",
@@ -298,8 +301,8 @@ def test_decimal_commas(turbine):
         (["run", "turbine.csv", "-n", "2", "--set", "horizon=3"], "horizon is part of the plan"),
         (["run", "turbine.csv", "-n", "2", "--set", "conformal=maybe"], "conformal='maybe' is not accepted"),
         (["run", "turbine.csv", "-n", "2", "--set", "bounds={'nope': (0, 1)}"], "for 'nope', which is no target"),
-        (["run", "turbine.csv", "-t", "power", "--set", "max_point=5"], "did you mean max_points?"),
-        (["run", "turbine.csv", "-t", "power", "--set", "max_points"], "write it as NAME=VALUE"),
+        (["run", "turbine.csv", "-t", "power", "--set", "max_point=5"], "did you mean 'max_points'?"),
+        (["run", "turbine.csv", "-t", "power", "--set", "max_points"], "expected NAME=VALUE"),
         (["run", "turbine.csv", "-t", "power", "--set", "weights=none"], "weights='none' is not accepted"),
         (["run", "turbine.csv", "-t", "power", "--encoding", "klingon"], "klingon"),
         (["inspect", "turbine.csv"], "not a momostream file"),
@@ -318,13 +321,13 @@ def test_errors_are_one_line(turbine, arguments, message):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["-o", "turbine.csv"], "turbine.csv: is named as FEED and as --output"),
-        (["-o", "out.csv", "--store", "out.csv"], "out.csv: is named as --store and as --output"),
-        (["-o", "out.csv", "--store", "./turbine.csv"], "turbine.csv: is named as FEED and as --store"),
-        (["--alarms", "turbine.csv"], "turbine.csv: is named as FEED and as --alarms"),
-        (["--dead-letters", "turbine.csv"], "turbine.csv: is named as FEED and as --dead-letters"),
-        (["--report", "turbine.csv"], "turbine.csv: is named as FEED and as --report"),
-        (["--alarms", "both", "--dead-letters", "both"], "both: is named as --alarms and as --dead-letters"),
+        (["-o", "turbine.csv"], "turbine.csv: is used for both FEED and --output"),
+        (["-o", "out.csv", "--store", "out.csv"], "out.csv: is used for both --store and --output"),
+        (["-o", "out.csv", "--store", "./turbine.csv"], "turbine.csv: is used for both FEED and --store"),
+        (["--alarms", "turbine.csv"], "turbine.csv: is used for both FEED and --alarms"),
+        (["--dead-letters", "turbine.csv"], "turbine.csv: is used for both FEED and --dead-letters"),
+        (["--report", "turbine.csv"], "turbine.csv: is used for both FEED and --report"),
+        (["--alarms", "both", "--dead-letters", "both"], "both: is used for both --alarms and --dead-letters"),
     ],
 )
 def test_nothing_is_written_over_what_is_read(turbine, options, message):
@@ -344,16 +347,19 @@ def test_nothing_is_written_into_the_folder_that_is_read(turbine):
     ("options", "message"),
     [
         (["-o", "other.csv"], "other.csv: is not the file that was written before"),
-        (["-o", "out.csv", "--format", "jsonl"], "cannot go on: format was 'csv', now it is 'jsonl'"),
-        (["-o", "out.csv", "--seed", "5"], "cannot go on: seed was 0, now it is 5"),
-        (["-o", "out.csv", "--set", "lags=3"], "cannot go on: lags was not set, now it is 3"),
-        (["-o", "out.csv", "--set", "lag=3"], "did you mean lags?"),
-        (["-o", "out.csv", "--set", "experts=('last value',)"], "cannot go on: experts was ('last value', 'own lags')"),
-        (["-o", "out.csv", "--level", "0.5"], "cannot go on: level was 0.9, now it is 0.5"),
-        (["-o", "out.csv", "--every", "2"], "cannot go on: every was 1, now it is 2"),
-        (["-o", "out.csv", "--horizon", "4"], "cannot go on: horizon was 3, now it is 4"),
-        (["-o", "out.csv", "-t", "pitch"], "cannot go on: targets was ('power', 'wind'), now it is"),
-        (["-o", "out.csv", "--key", "state"], "cannot go on: key was None, now it is 'state'"),
+        (["-o", "out.csv", "--format", "jsonl"], "cannot resume: format was 'csv', now it is 'jsonl'"),
+        (["-o", "out.csv", "--seed", "5"], "cannot resume: seed was 0, now it is 5"),
+        (["-o", "out.csv", "--set", "lags=3"], "cannot resume: lags was not set, now it is 3"),
+        (["-o", "out.csv", "--set", "lag=3"], "did you mean 'lags'?"),
+        (
+            ["-o", "out.csv", "--set", "experts=('last value',)"],
+            "cannot resume: experts was ('last value', 'own lags')",
+        ),
+        (["-o", "out.csv", "--level", "0.5"], "cannot resume: level was 0.9, now it is 0.5"),
+        (["-o", "out.csv", "--every", "2"], "cannot resume: every was 1, now it is 2"),
+        (["-o", "out.csv", "--horizon", "4"], "cannot resume: horizon was 3, now it is 4"),
+        (["-o", "out.csv", "-t", "pitch"], "cannot resume: targets was ('power', 'wind'), now it is"),
+        (["-o", "out.csv", "--key", "state"], "cannot resume: key was None, now it is 'state'"),
     ],
     ids=lambda value: " ".join(value[2:]) if isinstance(value, list) else "",
 )
@@ -381,7 +387,7 @@ def test_another_output_is_refused_where_there_was_none(turbine):
     call(*command, "--limit", "30")
     Path("out.csv").write_text("precious\n")
     told = call(*command, "-o", "out.csv", code=1)[1]
-    assert "out.csv: exists, but was not written by the run so far: name another file" in told
+    assert "out.csv: already exists, and the earlier run did not write it: choose another file" in told
     assert Path("out.csv").read_text() == "precious\n"
     call(*command, "-o", "new.csv")
     assert rows_of(Path("new.csv").read_text())[0]["row"] == "31"
@@ -408,7 +414,9 @@ def test_one_feed_after_the_other(turbine):
     Path("tuesday.csv").write_text("".join([both[0], *both[41:]]))
     call("run", "monday.csv", *SOFT, "-o", "out.csv", "--store", "run.db")
     before = Path("out.csv").read_text()
-    assert "out.csv: exists" in call("run", "tuesday.csv", *SOFT, "-o", "out.csv", "--store", "run.db", code=1)[1]
+    assert (
+        "out.csv: already exists" in call("run", "tuesday.csv", *SOFT, "-o", "out.csv", "--store", "run.db", code=1)[1]
+    )
     assert Path("out.csv").read_text() == before
     call("run", "tuesday.csv", *SOFT, "-o", "tuesday.out.csv", "--store", "run.db")
     call("run", "turbine.csv", *SOFT, "--store", "whole.db")
@@ -423,9 +431,9 @@ def test_a_line_in_the_making(turbine, key, cut):
     Path("rows.csv").write_text(text.removesuffix("\n")[:-cut])
     command = ["run", "rows.csv", *key, *SOFT, "-o", "out.csv", "--store", "run.db"]
     _, told = call(*command)
-    assert "the last line has no newline yet: row 60 is not in run.db, and is read again" in told
+    assert "the last line has no newline yet: row 60 is not saved in run.db, the next run reads it again" in told
     Path("rows.csv").write_text(text)
-    assert "going on behind row 59 of rows.csv" in call(*command)[1]
+    assert "resuming after row 59 of rows.csv" in call(*command)[1]
     call("run", "rows.csv", *key, *SOFT, "-o", "whole.csv", "--store", "whole.db")
     assert Path("out.csv").read_bytes() == Path("whole.csv").read_bytes()
     assert models_in("run.db") == models_in("whole.db") and read("run.db", "dead") == []
@@ -451,15 +459,13 @@ def test_fit_keeps_what_exists_and_says_when_there_is_nothing(turbine):
     call("fit", "turbine.csv", *FORECAST, "--save", "model.momo")
     before = Path("model.momo").read_bytes()
     assert (
-        "model.momo: exists: add --overwrite"
+        "model.momo: already exists: add --overwrite"
         in call("fit", "turbine.csv", *FORECAST, "--save", "model.momo", code=1)[1]
     )
     assert Path("model.momo").read_bytes() == before
     Path("empty.csv").write_text("time,wind,power\n")
     told = call("fit", "empty.csv", *FORECAST, "--save", "empty.momo", code=1)[1]
-    assert (
-        told == "momostream: empty.csv: has no rows, so there is nothing to save\n" and not Path("empty.momo").exists()
-    )
+    assert told == "momostream: empty.csv: has no rows, nothing to save\n" and not Path("empty.momo").exists()
 
 
 def test_a_target_that_never_came(turbine):
@@ -467,7 +473,7 @@ def test_a_target_that_never_came(turbine):
     Path("gone.csv").write_text("time,wind,pitch,power,state\n" + "\n".join(lines) + "\n")
     command = ["run", "gone.csv", "-t", "power", "--horizon", "2", "-o", "out.csv", "--store", "run.db"]
     call(*command, "--report", "report.html")
-    assert "has learnt no value of a target yet" in call("forecast", "run.db", code=1)[1]
+    assert "has not learnt any target value yet" in call("forecast", "run.db", code=1)[1]
     assert "no values yet" in call("inspect", "run.db")[0]
 
 
@@ -667,12 +673,22 @@ def test_each_bad_row_falls_to_one_part(farm):
     assert sorted(dead, key=lambda letter: letter["offset"]) == read("whole.db", "dead")
 
 
+def test_the_earlier_name_of_warm_start(farm):
+    """`--kin` is not in the help; it gives the same models, and a note."""
+    command = ["run", "farm.csv", *BY_TURBINE, *SOFT]
+    assert "--warm-start; the old name still works" in call(*command, "--kin", "--store", "kin.db")[1]
+    assert "--kin" not in call(*command, "--warm-start", "--store", "warm.db")[1]
+    assert models_in("kin.db") == models_in("warm.db") and "--kin" not in call("run", "--help")[0]
+    told = call(*command, "--store", "warm.db", code=1)[1]
+    assert "cannot resume: warm-start was True, now it is False" in told
+
+
 def test_another_part_does_not_go_on(farm):
     """Rows of other machines before that place would be lost."""
     command = ["run", "farm.csv", *BY_TURBINE, *SOFT, "--store", "run.db"]
     call(*command, "--share", "1/2", "--limit", "10")
     for share in (["--share", "2/2"], ["--share", "1/3"], []):
-        assert "cannot go on: share was" in call(*command, *share, code=1)[1]
+        assert "cannot resume: share was" in call(*command, *share, code=1)[1]
 
 
 # ---------------------------------------------------------------------- folders
@@ -688,7 +704,7 @@ def test_a_folder_is_one_feed(farm):
     call(*command)
     Path("days", "wednesday.csv").write_text("\n".join([header, *lines[40:]]) + "\n")
     _, told = call(*command)
-    assert "going on behind row 40 of days" in told and "60 rows of 3 keys learnt" in told
+    assert "resuming after row 40 of days" in told and "60 rows of 3 keys learnt" in told
     call("run", "farm.csv", *BY_TURBINE, *SOFT, "-o", "whole.csv", "--store", "whole.db")
     assert Path("out.csv").read_bytes() == Path("whole.csv").read_bytes()
     assert models_in("run.db") == models_in("whole.db")
@@ -716,15 +732,15 @@ def test_a_store_of_one_model(turbine):
         {name: row[name] for name in rows_of(forecast)[0]} for row in rows_of(call("forecast", "model.momo")[0])
     ]
     out = call("inspect", "run.db")[0]
-    for word in ("run.db", "3 steps ahead", "turbine.csv: stands behind row 80: 80 rows learnt, 0 bad", "coverage"):
+    for word in ("run.db", "3 steps ahead", "turbine.csv: read up to row 80: 80 rows learnt, 0 bad", "coverage"):
         assert word in out, word
 
 
 def test_a_store_of_many_models(farm):
     call("run", "farm.csv", *BY_TURBINE, *FORECAST, "--store", "run.db", "-q")
     out = " ".join(call("inspect", "run.db")[0].split())
-    assert "3 models, 60 rows" in out and "T02 │ 20" in out and "farm.csv: stands behind row 60" in out
-    assert "60 predictions, 0 alarms, 0 refused rows" in out
+    assert "3 models, 60 rows" in out and "T02 │ 20" in out and "farm.csv: read up to row 60" in out
+    assert "60 predictions, 0 alarms, 0 rejected rows" in out
     assert "MOMoGPForecaster: 20 rows learnt" in call("inspect", "run.db", "--key", "T02")[0]
     every = call("forecast", "run.db")[0]
     assert [row["turbine"] for row in rows_of(every)] == [name for name in MACHINES for _ in range(3)]
@@ -741,11 +757,14 @@ def test_a_store_of_many_models(farm):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["forecast", "run.db", "--key", "T1"], "run.db: there is no model of 'T1': did you mean 'T01'?"),
-        (["inspect", "run.db", "--key", "west"], "run.db: there is no model of 'west'\n"),
-        (["inspect", "run.db", "--plot", "p.png"], "run.db: holds many models: name one with --key to draw it"),
-        (["forecast", "run.db", "--plot", "p.png"], "run.db: holds many models: name one with --key to draw it"),
-        (["forecast", "run.db", "farm.csv", "--key", "T01"], "takes no FEED: it goes on from its last row"),
+        (["forecast", "run.db", "--key", "T1"], "run.db: no model for key 'T1': did you mean 'T01'?"),
+        (["inspect", "run.db", "--key", "west"], "run.db: no model for key 'west'\n"),
+        (["inspect", "run.db", "--plot", "p.png"], "run.db: contains several models: choose one with --key to plot it"),
+        (
+            ["forecast", "run.db", "--plot", "p.png"],
+            "run.db: contains several models: choose one with --key to plot it",
+        ),
+        (["forecast", "run.db", "farm.csv", "--key", "T01"], "takes no FEED: it continues after its last row"),
         (["forecast", "run.db", "-n", "9"], "cannot forecast 9 steps with a model of 3"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
@@ -762,12 +781,12 @@ def test_soft_sensors_of_many_machines(farm):
     first, second = (call("forecast", "run.db", "today.csv", "--key", key)[0] for key in ("T01", "T02"))
     assert len(rows_of(first)) == len(rows_of(second)) == 2 and first != second
     out, told = call("forecast", "run.db", "today.csv", code=1)
-    assert out == "" and told == "momostream: run.db: holds many models: name one with --key\n"
+    assert out == "" and told == "momostream: run.db: contains several models: choose one with --key\n"
 
 
 def test_a_store_without_models(turbine):
     Store("run.db").close()
-    assert "run.db: holds no model yet" in call("forecast", "run.db", code=1)[1]
+    assert "run.db: contains no model yet" in call("forecast", "run.db", code=1)[1]
     assert "0 models, 0 rows" in call("inspect", "run.db")[0] and call("read", "run.db") == ("", "")
 
 
@@ -856,7 +875,8 @@ def test_inspect_shows_what_was_learnt(turbine):
     out, _ = call("inspect", "forecaster.momo")
     assert "own lags" in out and "horizon" in out and "3 steps ahead" in out
     assert (
-        "forecaster.momo: holds one model, without a key" in call("inspect", "forecaster.momo", "--key", "T", code=1)[1]
+        "forecaster.momo: contains one model without a key: omit --key"
+        in call("inspect", "forecaster.momo", "--key", "T", code=1)[1]
     )
 
 
@@ -894,7 +914,7 @@ def test_ctrl_c_commits_and_says_so(turbine, number):
     process.send_signal(number)
     told = process.communicate(timeout=60)[1].decode()
     assert process.returncode == 130
-    assert "stopped behind row 40; kept in run.db, the same command goes on" in told
+    assert "stopped after row 40, saved in run.db; run the same command to resume" in told
     assert load_from("run.db").n_rows == 40 and len(rows_of(Path("out.csv").read_text())) == 39
 
 
@@ -928,9 +948,9 @@ def test_a_file_that_grows_is_followed(turbine):
     wait_for(lambda: len(lines_of("out.csv")) == 50)
     process.send_signal(signal.SIGINT)
     told = process.communicate(timeout=60)[1].decode()
-    assert process.returncode == 130 and "stopped behind row 50; kept in run.db" in told
+    assert process.returncode == 130 and "stopped after row 50, saved in run.db" in told
     Path("growing.csv").write_bytes(text)
-    assert "going on behind row 50" in call(*command)[1]
+    assert "resuming after row 50" in call(*command)[1]
     call("run", "growing.csv", *SOFT, "-o", "whole.csv")
     assert Path("out.csv").read_bytes() == Path("whole.csv").read_bytes()
 
@@ -944,9 +964,9 @@ def wait_for(happens, seconds=60.0):
 
 def test_help_is_quick_and_imports_nothing_heavy():
     code = (
-        "import sys, time; from momostream.cli import main as cli\n"
+        "import sys, time; from momostream.cli.app import app\n"
         "from typer.testing import CliRunner\n"
-        "assert 'forecast' in CliRunner().invoke(cli.app, ['--help']).output\n"
+        "assert 'forecast' in CliRunner().invoke(app, ['--help']).output\n"
         "print([m for m in ('numpy', 'numba', 'pandas', 'river', 'matplotlib') if m in sys.modules])\n"
         "print(time.process_time())"
     )
@@ -966,8 +986,8 @@ def test_every_command_has_a_help():
 def test_missing_packages_are_named(monkeypatch):
     from momostream import __main__
 
-    monkeypatch.delitem(sys.modules, "momostream.cli.main")
-    monkeypatch.delattr("momostream.cli.main")
+    monkeypatch.delitem(sys.modules, "momostream.cli.app")
+    monkeypatch.delattr("momostream.cli.app")
     monkeypatch.setitem(sys.modules, "typer", None)
     with pytest.raises(SystemExit, match=r"needs typer: pip install 'momostream\[cli\]'"):
         __main__.main()
@@ -997,9 +1017,9 @@ def test_the_live_view_draws_forecasts():
     from momostream.runs.plan import Plan, make_model
     from momostream.runs.run import Run
 
-    plan = Plan(demo.SERIES, (), "time", 5)
+    plan = Plan(simulated.SERIES, (), "time", 5)
     fleet = Fleet(make_model(plan, {"experts": ("last value",)}))
-    run = Run(demo.TurbineFeed(demo.WindTurbine(seed=0, rate=4.0)), fleet, plan)
+    run = Run(simulated.TurbineFeed(simulated.WindTurbine(seed=0, rate=4.0)), fleet, plan)
     view = live.LiveView("turbine", 60, {"power": "kW"})
     console = Console(file=io.StringIO(), width=100, force_terminal=True)
     view._live.console = console
@@ -1011,7 +1031,7 @@ def test_the_live_view_draws_forecasts():
         "60 of 60 rows",
         "rows/s",
         "of the last value's",
-        "90% intervals hold",
+        "90% intervals cover",
         "power",
         "kW",
         live.MEAN,

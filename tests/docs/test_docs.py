@@ -62,10 +62,10 @@ def run_commands(text: str, shell: Callable[[str], None]) -> None:
             shell(line)
             continue
         # In this process: a new one takes 2 s to import what it needs.
-        from momostream.cli import main as cli
+        from momostream.app import app
 
         with pytest.raises(SystemExit) as ended:
-            cli.app(words[1:], prog_name="momostream")
+            app(words[1:], prog_name="momostream")
         assert not ended.value.code, line
 
 

@@ -51,7 +51,7 @@ def test_rows_from_kafka_and_forecasts_back(tmp_path):
         command = ["run", cluster.url("farm"), *QUIET, "--store", tmp_path / "farm.db", "-o", cluster.url("forecasts")]
         for limit in (150, N_READ - 150):
             told = momostream(*command, "--limit", limit)
-        assert "going on behind row" in told.stderr and "4 bad rows skipped" in told.stderr
+        assert "resuming after row" in told.stderr and "4 bad rows skipped" in told.stderr
         consumer = Consumer({"bootstrap.servers": cluster.address, "group.id": "reader", "enable.auto.commit": False})
         parts = consumer.list_topics("forecasts", timeout=10).topics["forecasts"].partitions
         consumer.assign([TopicPartition("forecasts", part, 0) for part in parts])

@@ -6,10 +6,10 @@ import shutil
 from pathlib import Path
 
 import pytest
+from momostream.app import app
 from typer.testing import CliRunner
 
 from momostream import MOMoGPForecaster, MOMoGPRegressor, load
-from momostream.cli import main as cli
 from momostream.storage.store import Store
 
 FOLDER = Path(__file__).parent / "written_by_0.1"
@@ -58,7 +58,7 @@ def test_run_resumes_from_a_store(name, options, tmp_path, monkeypatch):
     shutil.copy(FOLDER / name, tmp_path)
     feed = (FOLDER / "feed.csv").read_bytes()
     Path("feed.csv").write_bytes(feed + b"2024-03-01 13:20:00,A,8.1,531.4\r\n")
-    done = CliRunner().invoke(cli.app, ["run", "feed.csv", "--store", name, "--quiet", *options])
+    done = CliRunner().invoke(app, ["run", "feed.csv", "--store", name, "--quiet", *options])
     assert done.exit_code == 0, done.output
     with Store(name) as store:
         assert sum(store.rows().values()) == 81

@@ -1,0 +1,45 @@
+"""The command line: ``momostream demo | run | fit | forecast | inspect | read``, one file for each command.
+
+Heavy packages are imported inside the commands, so that ``momostream --help`` is quick.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from momostream.cli.demo import demo
+from momostream.cli.fit import fit
+from momostream.cli.forecast import forecast
+from momostream.cli.inspect import inspect
+from momostream.cli.read import read
+from momostream.cli.run import run
+
+__all__ = ["app"]
+
+app = typer.Typer(
+    name="momostream",
+    help="Forecast sensor feeds as their rows arrive, with honest uncertainty.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode="markdown",
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+@app.callback(invoke_without_command=True)
+def momostream(
+    version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False,
+) -> None:
+    """Forecast sensor feeds as their rows arrive, with honest uncertainty."""
+    if version:
+        from momostream import __version__
+
+        print(f"momostream {__version__}")
+        raise typer.Exit
+
+
+for command in (demo, run, fit, forecast, inspect, read):
+    app.command()(command)

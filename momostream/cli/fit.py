@@ -1,0 +1,66 @@
+"""``momostream fit``: learn a feed, and save the model."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from momostream.cli.command import INTERRUPTED, command
+from momostream.cli.feeds import open_checked, plan_for
+from momostream.cli.messages import explain_compiling, notify
+from momostream.cli.models import open_fleet, parse_settings
+from momostream.cli.options import (
+    BadRows,
+    Columns,
+    FileArgument,
+    FileFormat,
+    LimitOption,
+    ModelSettings,
+    QuietOption,
+    SkipBadRows,
+)
+from momostream.cli.outputs import check_paths
+from momostream.cli.watch import run_watched
+
+__all__ = ["fit"]
+
+
+@command
+def fit(
+    feed: FileArgument,
+    columns: Columns,
+    file_format: FileFormat,
+    model: ModelSettings,
+    save: Annotated[Path, typer.Option(metavar="FILE", help="Where to save the model.")],
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the file if it exists.")] = False,
+    limit: LimitOption = None,
+    bad_rows: SkipBadRows = BadRows.stop,
+    quiet: QuietOption = False,
+) -> None:
+    """Learn a feed without predicting, and save the model.
+
+    - `momostream fit history.csv -t power -t wind --horizon 12 --save model.momo`
+    - `momostream forecast model.momo`
+    """
+    check_paths({"FEED": feed, "--save": save})
+    if save.exists() and not overwrite:
+        raise ValueError(f"{save}: already exists: add --overwrite, or choose another file for --save")
+    with open_checked(feed, columns, file_format, bad_rows) as source:
+        with explain_compiling(quiet):
+            from momostream.runs.run import Run
+        plan = plan_for(source, columns)
+        with open_fleet(plan, parse_settings(model, columns.horizon)) as fleet:
+            work = Run(source, fleet, plan, bad_rows=bad_rows.value, on_bad=notify, learn_only=True)
+            try:
+                run_watched(work, source, limit, quiet=quiet)
+            finally:
+                if work.n_rows:
+                    work.model.save(save)
+    if not work.n_rows:
+        raise ValueError(f"{source.name}: has no rows, nothing to save")
+    if work.is_stopped or not quiet:
+        notify(f"{'stopped: ' if work.is_stopped else ''}{work.n_rows:,} rows learnt, saved in {save}")
+    if work.is_stopped:
+        raise typer.Exit(INTERRUPTED)

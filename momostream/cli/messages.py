@@ -1,0 +1,71 @@
+"""Messages on standard error: notes, repeated messages, the reason for a slow start, missing packages."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+__all__ = ["Sparingly", "explain_compiling", "notify", "require_matplotlib"]
+
+# Imports take less time than this, unless kernels have to be compiled.
+COMPILING_SECONDS = 8.0
+
+
+def notify(message: str) -> None:
+    """Print a message on standard error: predictions may be on standard output."""
+    print(f"momostream: {message}", file=sys.stderr, flush=True)
+
+
+@contextmanager
+def explain_compiling(quiet: bool = False) -> Iterator[None]:
+    """Wrap heavy imports: if they take long because nothing has been compiled yet, print why."""
+    kernels = Path(__file__).parents[1] / "kernels"
+    compiled = any((kernels / "__pycache__").glob("*.nbi")) or "NUMBA_CACHE_DIR" in os.environ
+    if quiet or compiled:
+        yield
+        return
+    message = "first start: compiling for this machine, which takes up to a minute, once"
+    timer = threading.Timer(COMPILING_SECONDS, notify, [message])
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+
+
+class Sparingly:
+    """Print the first few of many messages, then one each time that there are ten times as many.
+
+    Examples
+    --------
+    >>> sparing = Sparingly(print, first=1)
+    >>> for number in range(1, 101):
+    ...     sparing(f"row {number} is bad")
+    row 1 is bad
+    row 10 is bad (10 so far)
+    row 100 is bad (100 so far)
+    """
+
+    def __init__(self, write: Callable[[str], object], first: int = 10) -> None:
+        self._write, self._first, self._n, self._next = write, first, 0, 10 * first
+
+    def __call__(self, message: str) -> None:
+        """Count a message, and print it if it is due."""
+        self._n += 1
+        if self._n <= self._first:
+            self._write(message)
+        elif self._n == self._next:
+            self._next *= 10
+            self._write(f"{message} ({self._n:,} so far)")
+
+
+def require_matplotlib(option: str) -> None:
+    """Fail before any work is done, not after it."""
+    if importlib.util.find_spec("matplotlib") is None:
+        raise ValueError(f"{option} needs matplotlib: pip install 'momostream[plot]'")

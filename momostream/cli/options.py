@@ -1,0 +1,342 @@
+"""The options of all commands, each written once; those that belong together form a group.
+
+`momostream.cli.command.command` turns a function of such groups into a command.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+__all__ = [
+    "Alarms",
+    "BadRows",
+    "Columns",
+    "DecimalMark",
+    "Display",
+    "FeedArgument",
+    "FileArgument",
+    "FileFormat",
+    "Format",
+    "HorizonOption",
+    "LevelOption",
+    "LimitOption",
+    "ModelArgument",
+    "ModelKey",
+    "ModelSettings",
+    "OutputFormat",
+    "Predictions",
+    "QuietOption",
+    "Reading",
+    "SeedOption",
+    "SkipBadRows",
+    "Storing",
+    "Table",
+]
+
+# Headings of groups of options in the help of a command.
+READING, PREDICTIONS, MODEL, STORING = "Reading the feed", "Predictions", "The model", "Resuming, and many models"
+
+
+class BadRows(StrEnum):
+    """What to do with rows that cannot be read."""
+
+    stop = "stop"
+    skip = "skip"
+
+
+class Format(StrEnum):
+    """How predictions are written."""
+
+    csv = "csv"
+    jsonl = "jsonl"
+
+
+class Table(StrEnum):
+    """Lines that a store keeps beside models."""
+
+    outputs = "outputs"
+    alarms = "alarms"
+    dead = "dead"
+
+
+class DecimalMark(StrEnum):
+    """The character before the decimals."""
+
+    point = "."
+    comma = ","
+
+
+# ---------------------------------------------------------------------- arguments and single options
+
+FeedArgument = Annotated[
+    str,
+    typer.Argument(
+        metavar="FEED",
+        help="CSV or JSON lines, plain or gzip: a file, a folder of files, or - for standard input. Or a broker: "
+        "mqtt://HOST/TOPIC, kafka://HOST:PORT/TOPIC.",
+    ),
+]
+FileArgument = Annotated[
+    str,
+    typer.Argument(
+        metavar="FEED", help="CSV or JSON lines, plain or gzip: a file, a folder of files, or - for standard input."
+    ),
+]
+ModelArgument = Annotated[
+    Path, typer.Argument(metavar="MODEL", help="File written by fit or model.save(), or store written by run.")
+]
+ModelKey = Annotated[
+    str | None, typer.Option("--key", metavar="KEY", help="Key of one model in a store of many. [default: all]")
+]
+HorizonOption = Annotated[
+    int | None,
+    typer.Option(
+        "--horizon",
+        "-n",
+        min=1,
+        help="Number of rows to forecast. Without it, the targets of each row are predicted from its other columns.",
+    ),
+]
+OutputFormat = Annotated[
+    Format | None,
+    typer.Option(
+        "--format",
+        help="Format of the predictions. [default: from the file name, else csv]",
+        rich_help_panel=PREDICTIONS,
+    ),
+]
+LevelOption = Annotated[float, typer.Option(help="Probability of the intervals.", rich_help_panel=PREDICTIONS)]
+LimitOption = Annotated[int | None, typer.Option(min=1, help="Stop after this many rows.", rich_help_panel=READING)]
+SkipBadRows = Annotated[
+    BadRows,
+    typer.Option(
+        "--bad-rows", help="Stop at a row that cannot be read, or skip and report it.", rich_help_panel=READING
+    ),
+]
+QuietOption = Annotated[bool, typer.Option("--quiet", "-q", help="Print errors only.")]
+SeedOption = Annotated[
+    int | None,
+    typer.Option(
+        help="Random seed: the same seed and rows give the same numbers. [default: 0]",
+        rich_help_panel=MODEL,
+    ),
+]
+
+
+# ---------------------------------------------------------------------- groups
+
+
+@dataclass(frozen=True)
+class Columns:
+    """What is predicted from what."""
+
+    target: Annotated[
+        list[str] | None,
+        typer.Option("--target", "-t", metavar="COLUMN", help="Column to predict. Repeat it for more columns."),
+    ] = None
+    input: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--input",
+            "-i",
+            metavar="COLUMN",
+            help="Column to predict from. Repeat it for more columns. [default: without --horizon, all other numbers]",
+        ),
+    ] = None
+    horizon: HorizonOption = None
+    time: Annotated[
+        str,
+        typer.Option(
+            metavar="COLUMN",
+            help="Column of the timestamp. 'auto' searches for one (in messages of a broker: the field 'time'), "
+            "'none' numbers the rows.",
+            rich_help_panel=READING,
+        ),
+    ] = "auto"
+
+
+@dataclass(frozen=True)
+class FileFormat:
+    """How a feed is written."""
+
+    encoding: Annotated[str, typer.Option(help="Text encoding of the feed.", rich_help_panel=READING)] = "utf-8"
+    delimiter: Annotated[
+        str | None,
+        typer.Option(
+            help="Character between the cells of a CSV feed. [default: detected in its first line]",
+            rich_help_panel=READING,
+        ),
+    ] = None
+    decimal: Annotated[DecimalMark, typer.Option(help="Decimal mark of a CSV feed.", rich_help_panel=READING)] = (
+        DecimalMark.point
+    )
+    time_format: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FORMAT",
+            help="Format of the timestamps, as in strptime. [default: ISO 8601 or numbers]",
+            rich_help_panel=READING,
+        ),
+    ] = None
+
+
+@dataclass(frozen=True)
+class ModelSettings:
+    """Parameters of the model."""
+
+    set: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            metavar="NAME=VALUE",
+            help="Parameter of the model, such as --set max_points=128. Repeat it for more parameters.",
+            rich_help_panel=MODEL,
+        ),
+    ] = None
+    seed: SeedOption = None
+
+
+@dataclass(frozen=True)
+class Predictions:
+    """Where predictions go, and how often they are made."""
+
+    output: Annotated[
+        str | None,
+        typer.Option(
+            "--output",
+            "-o",
+            metavar="FILE",
+            help="Where to write predictions: a file, - for standard output, mqtt://HOST/TOPIC, "
+            "kafka://HOST:PORT/TOPIC. [default: the store of --store, else standard output]",
+            rich_help_panel=PREDICTIONS,
+        ),
+    ] = None
+    format: OutputFormat = None
+    level: LevelOption = 0.9
+    every: Annotated[
+        int,
+        typer.Option(min=1, help="Predict every so many rows; all rows are learnt.", rich_help_panel=PREDICTIONS),
+    ] = 1
+
+
+@dataclass(frozen=True)
+class Alarms:
+    """Unexpected values."""
+
+    alarms: Annotated[
+        str | None,
+        typer.Option(
+            metavar="DESTINATION",
+            help="Where to write alarms: a file, - for standard output, a broker, or 'store'. A value outside its "
+            "predicted interval is an alarm.",
+            rich_help_panel=PREDICTIONS,
+        ),
+    ] = None
+    alarm_level: Annotated[
+        float, typer.Option(help="Probability of the interval for alarms.", rich_help_panel=PREDICTIONS)
+    ] = 0.999
+
+
+@dataclass(frozen=True)
+class Storing:
+    """What a run keeps, and how it keeps many models."""
+
+    store: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Save models, position in the feed and predictions in this file, and resume from it.",
+            rich_help_panel=STORING,
+        ),
+    ] = None
+    commit_every: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            help="Commit every so many rows. [default: 200 per key, between 5000 and 100000]",
+            rich_help_panel=STORING,
+        ),
+    ] = None
+    commit_seconds: Annotated[
+        float, typer.Option(min=0.0, help="Commit at least every so many seconds.", rich_help_panel=STORING)
+    ] = 10.0
+    memory: Annotated[
+        int,
+        typer.Option(min=0, help="Memory for loaded models (MB); the rest stay on disk.", rich_help_panel=STORING),
+    ] = 1024
+    share: Annotated[
+        str | None,
+        typer.Option(
+            metavar="K/N",
+            help="Process part K of N of the keys. Each part needs its own process and its own store.",
+            rich_help_panel=STORING,
+        ),
+    ] = None
+    warm_start: Annotated[
+        bool,
+        typer.Option(
+            "--warm-start",
+            help="Start the model of a new key from the hyper-parameters of other keys. Not with --horizon.",
+            rich_help_panel=STORING,
+        ),
+    ] = False
+    kin: Annotated[bool, typer.Option("--kin", hidden=True, help="Earlier name of --warm-start.")] = False
+
+
+@dataclass(frozen=True)
+class Display:
+    """What a run shows beside its predictions."""
+
+    report: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Write an HTML report with scores and figures at the end.",
+            rich_help_panel=PREDICTIONS,
+        ),
+    ] = None
+    live: Annotated[
+        bool,
+        typer.Option("--live", help="Draw forecasts on the terminal during the run.", rich_help_panel=PREDICTIONS),
+    ] = False
+
+
+@dataclass(frozen=True)
+class Reading:
+    """How far a feed is read, and what happens to rows that cannot be used."""
+
+    follow: Annotated[
+        bool,
+        typer.Option("--follow", "-f", help="Wait for more rows at the end of the file.", rich_help_panel=READING),
+    ] = False
+    sequence: Annotated[
+        str | None,
+        typer.Option(
+            metavar="COLUMN",
+            help="MQTT only: field with the number of a message in its topic (1, 2, 3, ...), to drop repeated "
+            "messages.",
+            rich_help_panel=READING,
+        ),
+    ] = None
+    limit: LimitOption = None
+    bad_rows: Annotated[
+        BadRows | None,
+        typer.Option(
+            "--bad-rows",
+            help="Stop at a row that cannot be used, or skip it. [default: skip with --key or --store, else stop]",
+            rich_help_panel=READING,
+        ),
+    ] = None
+    dead_letters: Annotated[
+        str | None,
+        typer.Option(
+            metavar="DESTINATION",
+            help="Where to write rejected rows, with the reason: a file or a broker. [default: the store]",
+            rich_help_panel=READING,
+        ),
+    ] = None

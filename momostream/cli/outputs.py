@@ -1,0 +1,121 @@
+"""Where a run writes: files, standard output, brokers, its store."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from momostream.cli.feeds import without_password
+from momostream.cli.messages import notify
+from momostream.cli.models import must_agree
+from momostream.cli.options import Format
+
+if TYPE_CHECKING:
+    from momostream.runs.run import Channel, Run
+
+__all__ = ["STORE", "check_paths", "check_store_for", "open_channels"]
+
+#: Destination of what stays in the store of the run.
+STORE = "store"
+
+
+def check_paths(paths: Mapping[str, str | Path | None]) -> None:
+    """Check, by option, that each file can be written and that none is used twice: the feed must not be overwritten."""
+    from momostream.feeds.brokers import is_broker
+
+    used: dict[str, str] = {}
+    folder: str | None = None
+    for option, name in paths.items():
+        if name is None or str(name) in {"-", STORE} or is_broker(str(name)):
+            continue
+        path = os.path.realpath(name)
+        if option == "FEED" and os.path.isdir(path):
+            folder = path
+            continue
+        _check_path(option, str(name), path, folder)
+        # A device may be read and written at once.
+        if path in used and not _is_special(path):
+            raise ValueError(f"{name}: is used for both {used[path]} and {option}: choose another file")
+        used[path] = option
+
+
+def _check_path(option: str, name: str, path: str, feed_folder: str | None) -> None:
+    if os.path.dirname(path) == feed_folder:
+        raise ValueError(f"{name}: is in the folder that is read: choose another folder")
+    if option != "FEED" and not os.path.isdir(os.path.dirname(path)):
+        raise ValueError(f"{name}: the folder does not exist")
+    if option in {"--save", "--store", "--report"} and _is_special(path):
+        raise ValueError(f"{name}: {option} must be a regular file")
+
+
+def _is_special(path: str) -> bool:
+    """Whether a path exists and is not a regular file."""
+    return os.path.exists(path) and not os.path.isfile(path)
+
+
+def check_store_for(destinations: Mapping[str, str | None]) -> None:
+    """Reject destinations that need a store, for a run without one."""
+    from momostream.feeds.brokers import is_broker
+
+    for option, name in destinations.items():
+        if name is not None and (name == STORE or is_broker(name)):
+            raise ValueError(
+                f"{option} {without_password(name)} needs --store FILE, which keeps the lines until they are delivered"
+            )
+
+
+@contextmanager
+def open_channels(run: Run, destinations: Mapping[str, str | None], format: Format | None) -> Iterator[None]:
+    """Give a run the channels for its predictions, alarms and rejected rows, by option."""
+    from momostream.feeds.outputs import Lines
+
+    output = destinations["--output"]
+    assert output is not None
+    run.lines = Lines(run.plan.targets, run.plan.horizon is not None, _format_of(run, output, format), run.plan.key)
+    with ExitStack() as stack:
+        run.predictions = stack.enter_context(_open_channel(run, "outputs", output, run.lines.header))
+        if (name := destinations.get("--alarms")) is not None:
+            run.alarms = stack.enter_context(_open_channel(run, "alarms", name))
+        if (name := destinations.get("--dead-letters")) is not None:
+            run.dead = stack.enter_context(_open_channel(run, "dead", name))
+        yield
+
+
+def _format_of(run: Run, output: str, format: Format | None) -> str:
+    """Format of the predictions: as asked for, else as before, else by the name of the output."""
+    from momostream.feeds.brokers import is_broker
+    from momostream.feeds.outputs import format_for
+
+    before = None if run.place is None or run.written("outputs") is None else run.place.more["format"]
+    by_name = "jsonl" if output == STORE or is_broker(output) else format_for(output)
+    asked: str = before or by_name if format is None else format.value
+    if before is not None:
+        must_agree({"format": before}, {"format": asked})
+    return asked
+
+
+@contextmanager
+def _open_channel(run: Run, table: str, destination: str, header: str | None = None) -> Iterator[Channel]:
+    from momostream.feeds.brokers import is_broker, open_outlet
+    from momostream.feeds.outputs import Sink
+    from momostream.runs.run import Channel
+
+    if destination == STORE:
+        yield Channel(table)
+    elif is_broker(destination):
+        outlet = open_outlet(destination, on_trouble=notify)
+        try:
+            yield Channel(table, outlet)
+        finally:
+            outlet.close()
+    else:
+        after, store = run.written(table), run.fleet.store
+        if store is not None and store.sources() and after is None and os.path.isfile(destination):
+            raise ValueError(
+                f"{destination}: already exists, and the earlier run did not write it: choose another file"
+            )
+        with Sink(destination, header, after) as sink:
+            yield Channel(table, sink)

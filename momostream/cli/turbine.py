@@ -11,8 +11,8 @@ from momostream.feeds.files import Event, Refused, Row
 from momostream.runs.fleet import Fleet
 from momostream.runs.plan import Plan, make_model
 from momostream.runs.run import Run
+from momostream.show.progress import view_for
 from momostream.show.report import write_report
-from momostream.show.terminal import view_for
 
 __all__ = ["SERIES", "TurbineFeed", "run_demo"]
 

@@ -23,20 +23,20 @@ def run_watched(
     run: Run, feed: Any, limit: int | None = None, live: bool = False, quiet: bool = False, output: str = ""
 ) -> None:
     """Run to the end and show progress on standard error."""
-    from momostream.show import terminal
+    from momostream.show import progress
 
     total = None if limit is None else run.n_rows + limit
     with stoppable(run):
         if quiet:
             run.run(limit)
         elif live and sys.stderr.isatty():
-            with terminal.LiveView(feed.name, total) as view:
+            with progress.LiveView(feed.name, total) as view:
                 run.run(limit, view.update)
                 view.show(run)
         else:
             # A bar and predictions on one terminal would destroy each other.
             alone = sys.stderr.isatty() and not (output == "-" and sys.stdout.isatty())
-            with terminal.Bar(feed, total) if alone else terminal.PlainView(feed.name, total) as view:
+            with progress.Bar(feed, total) if alone else progress.PlainView(feed.name, total) as view:
                 run.run(limit, view.update)
 
 

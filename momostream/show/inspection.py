@@ -1,4 +1,4 @@
-"""What a saved model has learnt, as tables on the terminal."""
+"""Tables on the terminal: what a saved model has learnt, and what a store contains."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ from momostream.storage.store import LINES, Position, Store
 
 __all__ = ["print_model", "print_store"]
 
-# Columns that fit on a terminal, and nodes of the circuit that can be read there.
+# Most columns and most nodes of a circuit that can be read on a terminal.
 MAX_COLUMNS, MAX_NODES = 12, 40
-# Keys of a store that are listed.
+# Most keys of a store that are listed.
 MAX_KEYS = 20
-# Tables of a store in words.
+# Names of the lines in a store's tables.
 WORDS = ("prediction", "alarm", "rejected row")
 
 
 def print_model(
-    path: str | PathLike[str], model: Any, places: Sequence[Position] = (), console: Console | None = None
+    path: str | PathLike[str], model: Any, positions: Sequence[Position] = (), console: Console | None = None
 ) -> None:
-    """Print a model, and where the feeds stand that it has learnt."""
+    """Print a model, and the positions in the feeds that it has learnt."""
     console = console or Console()
     console.print(f"[bold]{path}[/bold]", highlight=False)
     console.print(model.describe(), highlight=False, markup=False)
@@ -40,7 +40,7 @@ def print_model(
         console.print(_branch(outline(model, max_nodes=MAX_NODES)))
     changed = _changed_parameters(model)
     if changed:
-        console.print(_table("parameters that are not the default", pd.DataFrame({"value": changed})))
+        console.print(_table("parameters that differ from their defaults", pd.DataFrame({"value": changed})))
     if isinstance(model, MOMoGPRegressor):
         console.print(_table("weights of the experts, by target", pd.DataFrame(model.expert_weights).T))
         for name, lengths in _lengthscales(model).items():
@@ -48,12 +48,12 @@ def print_model(
         console.print(_table("relevance of the inputs", pd.DataFrame({"share": model.relevance})))
     else:
         console.print(_table("weights of the experts, by series: mean over the steps", model.weights))
-    for place in places:
-        _print_place(place, console)
+    for position in positions:
+        _print_position(position, console)
 
 
 def print_store(path: str | PathLike[str], store: Store, console: Console | None = None) -> None:
-    """Print what a store holds: models by key, where feeds stand, and how many lines of what."""
+    """Print the contents of a store: models by key, positions in feeds, how many predictions, alarms, rejected rows."""
     console = console or Console()
     console.print(f"[bold]{path}[/bold]", highlight=False)
     rows = store.rows()
@@ -62,8 +62,8 @@ def print_store(path: str | PathLike[str], store: Store, console: Console | None
     console.print(_table("rows learnt, by key", shown))
     if len(rows) > len(shown):
         console.print(f"and {len(rows) - len(shown):,} more keys", highlight=False)
-    for place in store.sources():
-        _print_place(place, console)
+    for position in store.sources():
+        _print_position(position, console)
     counts = (counted(store.count(table), what) for table, what in zip(LINES, WORDS, strict=True))
     console.print(", ".join(counts), highlight=False)
 
@@ -71,7 +71,7 @@ def print_store(path: str | PathLike[str], store: Store, console: Console | None
 def _branch(box: Box, tree: Tree | None = None) -> Tree:
     """A circuit from the top down, one line for each node: the edge to it, then the node."""
     words = ": ".join(" ".join(text.split()) for text in (box.edge, box.text) if text)
-    # Pictures read a pair of dollar signs as a formula, terminals do not.
+    # Figures read a pair of dollar signs as a formula, terminals do not.
     words = words.replace(r"\$", "$")
     below = Tree(Text(words or "circuit")) if tree is None else tree.add(Text(words))
     for child in box.children:
@@ -79,10 +79,10 @@ def _branch(box: Box, tree: Tree | None = None) -> Tree:
     return below
 
 
-def _print_place(place: Position, console: Console) -> None:
-    learnt = f"{place.more.get('n_rows', place.number):,} rows learnt, {place.n_bad:,} bad"
-    console.print(f"{place.name}: read up to row {place.number:,}: {learnt}", highlight=False, markup=False)
-    state = place.more.get("track")
+def _print_position(position: Position, console: Console) -> None:
+    learnt = f"{position.more.get('n_rows', position.number):,} rows learnt, {position.n_bad:,} bad"
+    console.print(f"{position.name}: read up to row {position.number:,}: {learnt}", highlight=False, markup=False)
+    state = position.more.get("track")
     track = None if state is None else Track.from_state({**state, "waiting": []})
     if track is not None and track.n_scored:
         console.print(_table("scores so far (naive: RMSE of the last value)", track.summary))
@@ -94,7 +94,7 @@ def _changed_parameters(model: Any) -> dict[str, str]:
 
 
 def _lengthscales(model: MOMoGPRegressor) -> dict[str, pd.DataFrame]:
-    """Of each expert: rows, lengthscales and noise of its processes, the largest first."""
+    """Rows, lengthscales and noise of the Gaussian processes of each expert, the largest first."""
     found: dict[str, list[dict[str, Any]]] = {}
     for process in model.hyperparameters:
         line = {"targets": ", ".join(map(str, process["targets"])), "rows": process["rows"], "noise": process["noise"]}

@@ -1,6 +1,6 @@
-"""Circuits in words: nested boxes with what stands in them and on the edges that lead to them, for pictures and text.
+"""Circuits as nested boxes, each with a text and a label of the edge to it: for figures and for text.
 
-Models for batches and models that learn from a stream look the same from here on.
+Table models and models that learn from a stream have the same outline.
 """
 
 from __future__ import annotations
@@ -30,21 +30,21 @@ __all__ = ["Box", "Stream", "core_of", "counted", "has_learnt", "lock_of", "name
 
 Array = NDArray[np.float64]
 
-# Letters of names in one line on an edge or in a box.
+# Most letters of a name in one line on an edge or in a box.
 EDGE_LETTERS = 16
-# Cells of a gate that are shown at its two ends; a feed that drifts is cut along time again and again.
+# Cells of a gate that are shown at its two ends: a feed that drifts is cut along time again and again.
 FIRST_CELLS, LAST_CELLS = 2, 4
 
 
 @dataclass
 class Box:
-    """A node: what is written in it, and on the edge that leads to it."""
+    """A node: its text, and the label of the edge that leads to it."""
 
     kind: str
     text: str
     edge: str = ""
     children: list[Box] = field(default_factory=list)
-    # Nodes of the circuit that it stands for.
+    # Number of nodes of the circuit that it represents.
     n_nodes: int = 1
 
     def walk(self) -> list[Box]:
@@ -78,7 +78,7 @@ class _Expert(NamedTuple):
     name: str
     weight: float
     tree: Box
-    # Written on the edge to it: its weight, and its name where the drawing would not tell it.
+    # Label of the edge to it: its weight, and its name unless the box shows it.
     edge: str
 
 
@@ -142,7 +142,7 @@ def _expert_tree(
 
 
 def _edge_text(circuit: Circuit, number: int, k: int, outputs: Sequence[Hashable] | None) -> str:
-    """What stands on the edge to child k; the gate itself names its covariate, so a cut needs no name."""
+    """Label of the edge to child k; a cut needs no name, because its gate names the covariate."""
     node = circuit[number]
     if node.kind == SUM:
         assert node.log_weights is not None
@@ -159,7 +159,7 @@ def _outputs_text(owned: Iterable[int], outputs: Sequence[Hashable] | None) -> s
 
 
 def _cell_text(cuts: Sequence[float], k: int) -> str:
-    """The values that cell k of a gate owns."""
+    """The values that belong to cell k of a gate."""
     texts = [_cut_text(cut) for cut in cuts]
     if k == 0:
         return f"≤ {texts[0]}"
@@ -174,7 +174,7 @@ def _cut_text(cut: float) -> str:
 
 def _stream_trees(stream: Stream, inputs: Sequence[Hashable], outputs: Sequence[Hashable]) -> list[_Expert]:
     found = []
-    for name, weight in zip(stream.members, stream.weights.tolist(), strict=True):
+    for name, weight in zip(stream.experts, stream.weights.tolist(), strict=True):
         tree = stream.trees.get(name)
         if tree is None:
             found.append(_Expert(name, weight, Box("region", named(name, EDGE_LETTERS)), f"{weight:.2f}"))
@@ -204,7 +204,7 @@ def _stream_box(node: Leaf | Gate | Sum | Bundle, inputs: Sequence[Hashable], ou
 
 
 def _owned(node: Leaf | Gate | Sum | Bundle) -> list[int]:
-    """Positions of the outputs of a node."""
+    """Positions of the targets of a node."""
     if isinstance(node, Leaf):
         return node.targets.tolist()
     if isinstance(node, Bundle):
@@ -213,7 +213,7 @@ def _owned(node: Leaf | Gate | Sum | Bundle) -> list[int]:
 
 
 def _shorten(root: Box) -> Box:
-    """Keep the outer cells of gates that have many."""
+    """Keep only the outer cells of gates with many cells."""
     for box in root.walk():
         if box.kind == "gate" and len(box.children) > FIRST_CELLS + LAST_CELLS + 1:
             hidden = box.children[FIRST_CELLS:-LAST_CELLS]
@@ -222,13 +222,13 @@ def _shorten(root: Box) -> Box:
 
 
 def _more(hidden: list[Box]) -> Box:
-    """One box instead of several and all that is below them."""
+    """One box that replaces several boxes and everything below them."""
     n_nodes = sum(box.n_nodes for child in hidden for box in child.walk())
     return Box("more", f"…\n{n_nodes} more", n_nodes=n_nodes)
 
 
 def _cut_off(root: Box, max_nodes: int) -> Box:
-    """Keep the first boxes, upper levels first; what is left out below a box becomes one box that counts it."""
+    """Keep the first boxes, upper levels first; hidden children of a box become one box that counts them."""
     every = root.walk()
     kept = {id(box) for box in every[:max_nodes]}
     for box in every[:max_nodes]:
@@ -239,28 +239,28 @@ def _cut_off(root: Box, max_nodes: int) -> Box:
 
 
 class Stream(NamedTuple):
-    """A model that learns from a stream, as outlines see it."""
+    """The parts of a streaming model that an outline shows."""
 
-    members: tuple[str, ...]
-    # The mean over the outputs.
+    experts: tuple[str, ...]
+    # The mean over the targets.
     weights: Array
-    # By member; experts without a circuit have none.
+    # By expert; experts without a circuit have none.
     trees: dict[str, Tree]
-    # Names of the columns of the points, the clock first, and of the outputs of the trees.
+    # Names of the columns of the points, the clock first, and of the targets of the trees.
     inputs: list[Hashable]
     outputs: list[Hashable]
 
     @classmethod
     def of(cls, model: Any) -> Stream | None:
-        """None if the model learns from batches."""
+        """The parts of a model; None if it is a table model."""
         if not hasattr(model, "learn_one"):
             return None
         core = model._model
         if isinstance(core, StreamModel):
-            members = core.settings.members
-            trees = dict(zip(members, core.trees, strict=False))
+            experts = core.settings.members
+            trees = dict(zip(experts, core.trees, strict=False))
             names: list[Hashable] = ["clock", *model._inputs.keys]
-            return cls(members, core.root_weights().mean(axis=1), trees, names, list(model._targets.keys))
+            return cls(experts, core.root_weights().mean(axis=1), trees, names, list(model._targets.keys))
         if isinstance(core, HorizonModel):
             circuits = [part for part in (core.plain, core.residual) if part is not None]
             found = [tree for part in circuits for tree in part.trees]
@@ -274,7 +274,7 @@ class Stream(NamedTuple):
 
 
 def _point_names(model: MOMoGPForecaster, core: HorizonModel) -> list[Hashable]:
-    """Names of what the circuits of a forecaster see, in the order in which `HorizonModel` writes it down."""
+    """Names of the inputs of a forecaster's circuits, in the order of `HorizonModel`."""
     series = model.series
     names: list[Hashable] = ["clock", *series, *model.inputs]
     # As `calendar_terms` has them: two waves of the day, or one of the week.
@@ -287,18 +287,18 @@ def _point_names(model: MOMoGPForecaster, core: HorizonModel) -> list[Hashable]:
 
 
 def has_learnt(model: Any) -> bool:
-    """Whether a model on a stream has a circuit yet: it does not before the first value of a target."""
+    """Whether a streaming model has a circuit yet: it has none before the first value of a target."""
     return model._model is not None
 
 
 def lock_of(model: Any) -> AbstractContextManager[Any]:
-    """Hold this while the model is looked at: another thread may go on learning."""
+    """Hold this while reading the model: another thread may be learning."""
     lock: AbstractContextManager[Any] = getattr(model, "_lock", nullcontext())
     return lock
 
 
 def core_of(model: Any) -> Model:
-    """The fitted core model of a facade for batches, or the one given."""
+    """The fitted core model of a table estimator, or the model itself."""
     core = getattr(model, "model_", model)
     if not isinstance(core, Model) or not core.members:
         raise ValueError(f"this {type(model).__name__} is not fitted: call fit first")
@@ -306,13 +306,13 @@ def core_of(model: Any) -> Model:
 
 
 def names_of(model: Any, getter: str) -> list[str] | None:
-    """Names that the facade knows; the core model has none."""
+    """Names that the estimator knows; the core model has none."""
     names: list[str] | None = getattr(model, getter)() if hasattr(model, getter) else None
     return names
 
 
 def named(name: Hashable, width: int = 60, n_lines: int = 2) -> str:
-    """A name as text of a drawing: in lines of at most so many letters, cut off where it needs more of them.
+    """A name as text of a figure: at most ``n_lines`` lines of ``width`` letters, cut off if it is longer.
 
     >>> print(named("bearing temperature of the gearbox, drive end", 20))
     bearing temperature
@@ -322,12 +322,12 @@ def named(name: Hashable, width: int = 60, n_lines: int = 2) -> str:
     if len(lines) > n_lines:
         rest = " ".join(lines[n_lines - 1 :])
         lines = [*lines[: n_lines - 1], f"{rest[: width - 1]}…"]
-    # A pair of dollar signs would be read as a formula.
+    # Matplotlib reads a pair of dollar signs as a formula.
     return "\n".join(lines).replace("$", r"\$")
 
 
 def counted(number: int, what: str) -> str:
-    """A number of things.
+    """A number with its noun, in the plural if needed.
 
     >>> counted(1, "row"), counted(1200, "row")
     ('1 row', '1,200 rows')

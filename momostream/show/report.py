@@ -1,4 +1,4 @@
-"""The report of a run: one HTML file with scores, pictures and all that is needed to make it again."""
+"""The report of a run: one HTML file with scores, figures, and what is needed to reproduce it."""
 
 from __future__ import annotations
 
@@ -34,15 +34,15 @@ __all__ = ["write_report"]
 PACKAGES = ("numpy", "numba", "scipy", "pandas", "river", "matplotlib")
 # Dots per inch of the pictures, and of the page that shows them: sharp on screens with fine dots.
 DPI, SHOWN = 150, 100
-# Nodes of the circuit that are drawn: more cannot be read on a page.
+# Most nodes of the circuit: more cannot be read on a page.
 MOST_NODES = 16
-# Rows of history in front of a forecast, in multiples of its length, and at least.
+# Rows of history before a forecast: a multiple of its length, and at least so many.
 HISTORY_LENGTHS, LEAST_HISTORY = 5, 30
-# Dots of the widest picture that can still be read when it is shrunk to the page.
+# Pixels of the widest figure that can still be read when it is shrunk to the page.
 WIDE = 1900
 # Longer facts than this go to a table instead of a tile.
 TILE_LETTERS = 14
-# Steps up to which a table is open.
+# A table of more steps is folded.
 OPEN_STEPS = 24
 
 HEADINGS = {
@@ -53,7 +53,7 @@ HEADINGS = {
     "nlpd": ("NLPD", "mean negative log density, in nats; the smaller the better"),
     "coverage": ("coverage", "values inside their interval"),
 }
-# Scores whose mean over targets of different units says something.
+# Scores whose mean over targets of different units is meaningful.
 AVERAGED = ("change", "nlpd", "coverage")
 
 
@@ -70,7 +70,7 @@ def write_report(
     command: str | None = None,
     figures: str | os.PathLike[str] | None = None,
 ) -> Path:
-    """Write what a run has come to as one HTML file, which needs nothing beside it and loads nothing.
+    """Write the results of a run as one HTML file, which loads no other file.
 
     Parameters
     ----------
@@ -79,21 +79,21 @@ def write_report(
     track
         Scores of the run.
     model
-        The model as it is at the end.
+        The model at the end of the run.
     forecast
-        The last forecast or prediction, to be drawn.
+        The last forecast or prediction, which is plotted.
     history
-        Rows before the forecast, as for `momostream.show.plots.plot_forecast`; the newest are drawn.
+        Rows before the forecast, as for `momostream.show.plots.plot_forecast`; the newest ones are plotted.
     title
         Heading of the report.
     facts
-        More to know about the run, by label: short ones are shown large.
+        Further facts about the run, by label; short ones are shown large.
     settings
         Settings of the run, by name; None takes the parameters of the model.
     command
-        Command that makes the report again.
+        Command that reproduces the report.
     figures
-        Folder into which each picture is saved as well.
+        Folder in which each figure is saved, too.
 
     Returns
     -------
@@ -117,39 +117,44 @@ def write_report(
     >>> print("coverage" in page, "http" in page.replace("http-equiv", ""))
     True False
     """
-    words = _words(track, model)
     drawn = _drawn(track, model, forecast, history)
+    words = _words(track, model)
     pictures = [_Picture.of(name, figure, *words[name]) for name, figure in drawn.items()]
     if figures is not None:
-        Path(figures).mkdir(parents=True, exist_ok=True)
-        for picture in pictures:
-            (Path(figures) / f"{picture.name}.png").write_bytes(picture.png)
+        _save_pictures(pictures, Path(figures))
     shown = {"Rows learnt": f"{model.n_rows:,}", **_key_figures(track)}
     shown |= {label: str(text) for label, text in (facts or {}).items()}
-    parts = {picture.name: picture.html for picture in pictures}
+    tiles = {label: text for label, text in shown.items() if len(text) <= TILE_LETTERS}
     settings = model._get_params() if settings is None else settings
+    others = {label: text for label, text in shown.items() if label not in tiles}
     body = [
         _header(title, track),
-        _tiles({label: text for label, text in shown.items() if len(text) <= TILE_LETTERS}),
-        _section("What comes next", [parts.get("forecast", "")]),
-        _section("How good the predictions are", _score_parts(track, parts)),
-        _section(
-            "What the model has learnt",
-            [*(parts.get(name, "") for name in ("relevance", "correlation", "circuit")), _code(model.describe())],
-        ),
-        _section(
-            "How to get here",
-            [
-                "" if command is None else _code(command, "command"),
-                _pairs("The run", {label: text for label, text in shown.items() if len(text) > TILE_LETTERS}),
-                _details("Settings", _pairs("", settings)),
-                _details("Versions", _pairs("", _versions())),
-            ],
-        ),
+        _tiles(tiles),
+        *_results(track, model, {picture.name: picture.html for picture in pictures}),
+        _section("How to reproduce this report", _origin_parts(command, others, settings)),
     ]
     page = PAGE.format(title=escape(title), style=STYLE, body="\n".join(filter(None, body)))
     replace_file(path, [page.encode()])
     return Path(path)
+
+
+def _results(track: Track, model: Any, pictures: Mapping[str, str]) -> list[str]:
+    """The sections about forecast, scores and model; pictures are HTML by name."""
+    circuit = (pictures.get(name, "") for name in ("relevance", "correlation", "circuit"))
+    return [
+        _section("Forecast", [pictures.get("forecast", "")]),
+        _section("Quality of the predictions", _score_parts(track, pictures)),
+        _section("The model", [*circuit, _code(model.describe())]),
+    ]
+
+
+def _origin_parts(command: str | None, facts: Mapping[str, object], settings: Mapping[str, object]) -> list[str]:
+    return [
+        "" if command is None else _code(command, "command"),
+        _pairs("The run", facts),
+        _details("Settings", _pairs("", settings)),
+        _details("Versions", _pairs("", _versions())),
+    ]
 
 
 # ---------------------------------------------------------------------------------------------------------------
@@ -157,7 +162,7 @@ def write_report(
 
 
 class _Picture(NamedTuple):
-    """A drawing with what is said about it."""
+    """A figure with its texts."""
 
     name: str
     png: bytes
@@ -180,7 +185,7 @@ class _Picture(NamedTuple):
     def html(self) -> str:
         data = base64.b64encode(self.png).decode("ascii")
         width, height = self.size
-        # Wide ones keep a size at which they can be read, and are moved sideways.
+        # Wide figures keep a readable size, and are scrolled sideways.
         kind = ' class="wide"' if width > WIDE else ""
         image = (
             f'<img{kind} src="data:image/png;base64,{data}" alt="{escape(self.alt)}" '
@@ -190,6 +195,12 @@ class _Picture(NamedTuple):
             f'<figure id="{self.name}"><div class="frame">{image}</div>'
             f"<figcaption>{escape(self.caption)}</figcaption></figure>"
         )
+
+
+def _save_pictures(pictures: Iterable[_Picture], folder: Path) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    for picture in pictures:
+        (folder / f"{picture.name}.png").write_bytes(picture.png)
 
 
 def _drawn(
@@ -217,56 +228,56 @@ def _drawn(
 
 
 def _words(track: Track, model: Any) -> dict[str, tuple[str, str]]:
-    """What each picture shows, in a few words and for those who have not seen one like it before."""
+    """Alternative text and caption of each figure, for readers who have not seen one like it before."""
     level = f"{100 * track.level:.4g} %"
     several, is_forecaster = len(track.targets) > 1, hasattr(model, "forecast")
     error = (
-        "as a multiple of the error made by expecting no change: below 1 is better"
+        "divided by that of a forecast of no change: below 1 is better"
         if several
-        else "beside the error made by expecting no change (dashed): lower is better"
+        else "and that of a forecast of no change (dashed): lower is better"
     )
     shares = (
         "the share of each expert in the blend, the mean over all series and steps"
         if is_forecaster
-        else "the share of each input in telling rows apart; the clock stands for the time that passes"
+        else "the share of each input in how much predictions vary; the clock stands for time"
     )
     return {
         "scores": (
             f"Error, compared with that of the last value, and coverage of the {level} intervals over the run",
-            f"Above: the error of the predictions, {error}. Below: how many values fell inside their {level} "
-            "interval; honest intervals stay near the dashed line. Each point is a block of rows, predicted before "
-            "they were learnt.",
+            f"Above: the error of the predictions, {error}. Below: share of the values inside their {level} "
+            "interval; calibrated intervals stay near the dashed line. Each point is a block of rows, predicted "
+            "before they were learnt.",
         ),
         "calibration": (
             "Histograms of the probabilities that the predictions gave to values below the observed ones",
-            "Where in their predicted laws the values fell. Bars of equal height, up to the chance that the grey band "
-            "shows, mean that the stated probabilities can be trusted. A hump in the middle: intervals are too wide. "
-            "High ends: too narrow. A slope: predictions lie to one side.",
+            "Positions of the observed values in their predicted distributions. Bars of equal height, up to the chance "
+            "shown by the grey band, mean that the stated probabilities are reliable. A hump in the middle: intervals "
+            "are too wide. High ends: too narrow. A slope: predictions are biased.",
         ),
         "steps": (
             f"Error and coverage of the {level} intervals by the number of steps ahead",
-            "The same by how far a forecast looks ahead. Steps far ahead are harder to forecast; intervals are honest "
-            "if they hold as many values there as at the first step.",
+            "The same scores by step. Distant steps are harder to forecast; calibrated intervals cover as many values "
+            "there as at the first step.",
         ),
         "forecast": (
-            "Forecast of the next steps with intervals, behind the newest rows",
-            "The last forecast: what was measured (black), the median of what is expected (blue), and the bands that "
-            "hold a value with 50 % and with 90 % probability.",
+            "Forecast of the next steps with intervals, after the newest rows",
+            "The last forecast: measured values (black), the median forecast (blue), and the bands that contain a "
+            "value with 50 % and with 90 % probability.",
         ),
         "correlation": (
             "Table of the correlations between the targets in the last prediction",
-            "Which targets are expected to be off together: red cells in the same direction, blue cells in opposite "
-            "ones, pale cells hardly at all.",
+            "Correlation of the expected errors: red cells err in the same direction, blue cells in opposite "
+            "directions, pale cells hardly together at all.",
         ),
         "relevance": (
             f"Shares of the {'experts' if is_forecaster else 'inputs'} over the run, stacked",
-            f"What counted over the run: {shares}.",
+            f"Relevance over the run: {shares}.",
         ),
         "circuit": (
             "The circuit of the model from its root down to its Gaussian processes",
-            "The model as it is now. At the top its experts with their weights, the mean over all targets. Blue boxes "
-            "cut along one quantity, with the values of each side on the edges; green boxes are Gaussian processes "
-            "with the rows that they keep, or experts in one piece.",
+            "The current model. At the top are its experts with their weights (the mean over all targets). Blue boxes "
+            "split the rows by one quantity, with the values of each side on the edges; green boxes are Gaussian "
+            "processes with their numbers of rows, or experts that are not split.",
         ),
     }
 
@@ -290,7 +301,9 @@ def _key_figures(track: Track) -> dict[str, str]:
 
 def _score_parts(track: Track, parts: Mapping[str, str]) -> Iterable[str]:
     if not track.n_scored:
-        return ["<p>Nothing has been scored yet: a prediction is scored when the rows that it looks at have come.</p>"]
+        return [
+            "<p>Nothing has been scored yet: a prediction is scored when the rows that it predicts have arrived.</p>"
+        ]
     return [
         _target_table(track),
         *(parts.get(name, "") for name in ("scores", "calibration", "steps")),
@@ -306,7 +319,7 @@ def _target_table(track: Track) -> str:
 
 
 def _step_table(track: Track) -> str:
-    """All scores of one target; of several, the means of what has no unit."""
+    """All scores of one target; for several targets, the means of scores without a unit."""
     scores = {name: track.by_step[[name]].droplevel(0, axis=1) for name in SCORES}
     scores["change"] = scores["rmse"] / scores["naive"].where(scores["naive"] > 0.0) - 1.0
     shown = [name for name in HEADINGS if len(track.targets) == 1 or name in AVERAGED]
@@ -326,7 +339,7 @@ def _cell(score: str, value: float) -> str:
 
 
 def _number(value: float) -> str:
-    """Four digits that matter.
+    """Four significant digits.
 
     >>> _number(0.25), _number(1234.5), _number(12345.6), _number(1e-7)
     ('0.2500', '1,234', '12,346', '1.000e-07')

@@ -24,7 +24,7 @@ import momostream
 from momostream.cli import turbine as simulated
 from momostream.cli.app import app
 from momostream.show import inspection
-from momostream.show import terminal as live
+from momostream.show import progress as live
 from momostream.storage import container
 from momostream.storage.models import to_tree
 from momostream.storage.store import Store

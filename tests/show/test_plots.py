@@ -347,7 +347,7 @@ def test_lengthscales_show_spread_over_lengthscale(gated):
     assert words(ax.get_xticklabels()) == INPUTS
     assert words(ax.get_yticklabels()) == [f"{expert}, region {number}" for expert, number, *_ in table.index]
     assert [text.get_text() for text in ax.texts] == [f"{value:.2g}" for value in shown.ravel()]
-    assert bar.get_ylabel() == "spread / lengthscale"
+    assert bar.get_ylabel() == "standard deviation / lengthscale"
     assert len(ax.lines) == 1  # between the two experts
 
 
@@ -591,7 +591,7 @@ def test_correlation_of_many_outputs_has_no_numbers():
 def test_correlation_mistakes_are_named(distribution):
     with pytest.raises(ValueError, match="shape"):
         plot_correlation(np.ones((2, 3)))
-    with pytest.raises(ValueError, match="1 names for 2 outputs"):
+    with pytest.raises(ValueError, match="1 names for 2 targets"):
         plot_correlation(np.eye(2), names=["a"])
     with pytest.raises(IndexError):
         plot_correlation(distribution, row=20)

@@ -1,7 +1,4 @@
-"""Drawings of circuits, of models for batches and of those that learn from a stream, and what all pictures share.
-
-Figures are made without pyplot: nothing stays open, and no backend is chosen.
-"""
+"""Plots of circuits, of table models and of those that learn from a stream."""
 
 from __future__ import annotations
 
@@ -15,13 +12,14 @@ from matplotlib.figure import Figure
 
 from momostream.batch.model import Model
 from momostream.show.outline import Box, outline
+from momostream.show.plots.figures import figure_of, new_axes
 
 if TYPE_CHECKING:
     from momostream.estimators.forecaster import MOMoGPForecaster
     from momostream.estimators.regressor import MOMoGPRegressor as StreamRegressor
     from momostream.estimators.table import MOMoGPRegressor
 
-__all__ = ["figure_of", "new_axes", "plot_circuit"]
+__all__ = ["plot_circuit"]
 
 COLOURS = {"sum": "#fde7c8", "gate": "#d6e6f5", "outputs": "#e6dcf2", "region": "#dcefd9", "more": "#f0f0f0"}
 LINE = "#555555"
@@ -41,10 +39,10 @@ def plot_circuit(
 ) -> Figure:
     """Draw the circuit of a model from the top down.
 
-    Sums are circles with a plus and their weights on the edges (the mean over the outputs where each has its own);
-    gates are boxes with the name of the covariate and the cuts on the edges; output splits are circles with a cross
-    and the names of the outputs on the edges; regions say how many rows they hold. Models that learn from a stream are
-    drawn as they are now.
+    Sums are circles with a plus and their weights on the edges (the mean over the targets, if each has its own);
+    gates are boxes with the name of the covariate and the cuts on the edges; splits of the targets are circles with a
+    cross and the names of the targets on the edges; regions show their number of rows. Models that learn from a stream
+    are drawn in their current state.
 
     Parameters
     ----------
@@ -56,9 +54,9 @@ def plot_circuit(
     inputs, outputs
         Names to use instead of those of the data. For models on a stream, ``inputs`` starts with the clock.
     ax
-        Axes to draw into; None makes a figure of the size that the circuit needs.
+        Axes to draw into; None makes a figure that fits the circuit.
     max_nodes
-        Nodes drawn at most, upper levels first; the rest is counted in nodes with an ellipsis.
+        Most nodes to draw, upper levels first; nodes with an ellipsis count the rest.
 
     Returns
     -------
@@ -76,35 +74,29 @@ def plot_circuit(
     ['wind', '≤ 3', '> 3', 'region 0, 20 rows', 'region 1, 20 rows']
     >>> figure.savefig("circuit.png")  # doctest: +SKIP
     """
-    places = _lay_out(outline(model, expert, inputs, outputs, max_nodes))
-    # Coordinates are inches from here on, so that letters and places can be compared.
-    unit = _stretch(places)
-    left = min(unit * place.x - 0.5 * place.width for place in places)
-    right = max(unit * place.x + 0.5 * place.width for place in places)
-    for place in places:
-        place.x *= unit
-    bottom = min(place.y for place in places) - 0.45 * LEVEL_HEIGHT
-    top = 0.3 * LEVEL_HEIGHT
+    boxes = _lay_out(outline(model, expert, inputs, outputs, max_nodes))
+    left, right = min(box.left for box in boxes), max(box.right for box in boxes)
+    bottom, top = min(box.y for box in boxes) - 0.45 * LEVEL_HEIGHT, 0.3 * LEVEL_HEIGHT
     shrink = 1.0
     if ax is None:
         ax = new_axes(max(right - left, 2.0), max(top - bottom, 1.0))
     else:
-        # Letters shrink with the room that is given, so that neighbours do not overlap.
+        # Letters shrink with the available room, so that neighbours do not overlap.
         room = ax.get_position().size * figure_of(ax).get_size_inches()
         shrink = min(1.0, room[0] / (right - left), room[1] / (top - bottom))
     ax.set_axis_off()
     ax.set(xlim=(left, right), ylim=(bottom, top))
-    _draw(ax, places, FONT_SIZE * shrink)
+    _draw(ax, boxes, FONT_SIZE * shrink)
     return figure_of(ax)
 
 
 @dataclass
-class _Place:
-    """Where a box goes."""
+class _PlacedBox:
+    """A box of the outline with its level and its horizontal position."""
 
     box: Box
     level: int
-    children: list[_Place] = field(default_factory=list)
+    children: list[_PlacedBox] = field(default_factory=list)
     x: float = 0.0
 
     @property
@@ -116,14 +108,22 @@ class _Place:
         """Inches that the texts need, with a gap to the next box."""
         return LETTER_WIDTH * max(map(len, f"{self.box.text}\n{self.box.edge}".split("\n"))) + GAP_WIDTH
 
+    @property
+    def left(self) -> float:
+        return self.x - 0.5 * self.width
 
-def _lay_out(root: Box) -> list[_Place]:
-    """Places of all boxes, level by level: leaves side by side, parents above the middle of their children."""
+    @property
+    def right(self) -> float:
+        return self.x + 0.5 * self.width
+
+
+def _lay_out(root: Box) -> list[_PlacedBox]:
+    """Place all boxes, in inches, level by level: leaves side by side, parents above the middle of their children."""
     right = 0.0
 
-    def place(box: Box, level: int) -> _Place:
+    def place(box: Box, level: int) -> _PlacedBox:
         nonlocal right
-        found = _Place(box, level, [place(child, level + 1) for child in box.children])
+        found = _PlacedBox(box, level, [place(child, level + 1) for child in box.children])
         if found.children:
             found.x = 0.5 * (found.children[0].x + found.children[-1].x)
         else:
@@ -131,43 +131,33 @@ def _lay_out(root: Box) -> list[_Place]:
             right += found.width
         return found
 
-    places = [place(root, 0)]
-    for parent in places:
-        places.extend(parent.children)
-    return places
+    boxes = [place(root, 0)]
+    for parent in boxes:
+        boxes.extend(parent.children)
+    unit = _stretch(boxes)
+    for box in boxes:
+        box.x *= unit
+    return boxes
 
 
-def _stretch(places: list[_Place]) -> float:
-    """Factor of all places such that no two neighbours on a level overlap."""
-    neighbours = [pair for pair in pairwise(places) if pair[0].level == pair[1].level]
+def _stretch(boxes: list[_PlacedBox]) -> float:
+    """Factor of all positions such that no two neighbours on a level overlap."""
+    neighbours = [pair for pair in pairwise(boxes) if pair[0].level == pair[1].level]
     return max((0.5 * (a.width + b.width) / (b.x - a.x) for a, b in neighbours), default=1.0)
 
 
-def _draw(ax: Axes, places: list[_Place], font_size: float) -> None:
+def _draw(ax: Axes, boxes: list[_PlacedBox], font_size: float) -> None:
     text: dict[str, Any] = {"ha": "center", "va": "center", "linespacing": 1.15}
-    for place in places:
-        symbol = place.box.text in ("+", "×")
-        colour, style = COLOURS[place.box.kind], "circle,pad=0.2" if symbol else "round,pad=0.35"
+    for parent in boxes:
+        symbol = parent.box.text in ("+", "×")
+        colour, style = COLOURS[parent.box.kind], "circle,pad=0.2" if symbol else "round,pad=0.35"
         frame = {"boxstyle": style, "fc": colour, "ec": LINE, "lw": 0.8}
-        ax.text(place.x, place.y, place.box.text, size=1.3 * font_size if symbol else font_size, bbox=frame, **text)
-        for child in place.children:
+        ax.text(parent.x, parent.y, parent.box.text, size=1.3 * font_size if symbol else font_size, bbox=frame, **text)
+        for child in parent.children:
             # Bent edges: labels stand above their child, as far from each other as the children are.
-            turn = place.y - 0.38 * LEVEL_HEIGHT
-            ax.plot([place.x, place.x, child.x, child.x], [place.y, turn, turn, child.y], color=LINE, lw=0.8)
+            turn = parent.y - 0.38 * LEVEL_HEIGHT
+            ax.plot([parent.x, parent.x, child.x, child.x], [parent.y, turn, turn, child.y], color=LINE, lw=0.8)
             if child.box.edge:
                 blank = {"boxstyle": "square,pad=0.1", "fc": "white", "ec": "none"}
                 above = child.x, child.y + 0.43 * LEVEL_HEIGHT
                 ax.text(*above, child.box.edge, size=0.9 * font_size, bbox=blank, **text)
-
-
-def new_axes(width: float, height: float) -> Axes:
-    """Axes of a new figure of this size in inches."""
-    # Not by pyplot: it would keep the figure alive until someone closes it.
-    return Figure(figsize=(width, height), layout="constrained", dpi=150).add_subplot()
-
-
-def figure_of(ax: Axes) -> Figure:
-    """The whole figure, also where the axes are part of a part of it."""
-    figure = ax.get_figure(root=True)
-    assert figure is not None
-    return figure

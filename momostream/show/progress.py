@@ -1,4 +1,4 @@
-"""The terminal's view of a run: rows, speed, scores, and the newest forecast drawn with its band."""
+"""Progress of a run on the terminal: rows, speed, scores, and the newest forecast drawn with its band."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ HISTORY, BAND, MEAN = "•", "░", "━"
 
 
 def chart(past: Array, mean: Array, lower: Array, upper: Array, height: int = HEIGHT) -> Text:
-    """Past values as dots, then the mean of a forecast inside its band, on as many lines.
+    """Draw past values as dots, then the mean of a forecast inside its band, on ``height`` lines.
 
     Examples
     --------
@@ -50,9 +50,9 @@ def chart(past: Array, mean: Array, lower: Array, upper: Array, height: int = HE
     span = high - low or 1.0
 
     def line_of(values: Array) -> NDArray[np.int64]:
-        """Lines count from the top; -1 where there is no value."""
-        places = np.round((high - np.nan_to_num(values, nan=high)) / span * (height - 1)).astype(np.int64)
-        return np.where(np.isfinite(values), places, -1)
+        """Lines count from the top; -1 if there is no value."""
+        lines = np.round((high - np.nan_to_num(values, nan=high)) / span * (height - 1)).astype(np.int64)
+        return np.where(np.isfinite(values), lines, -1)
 
     text = Text()
     dots, means, tops, bottoms = line_of(past), line_of(mean), line_of(upper), line_of(lower)
@@ -69,14 +69,14 @@ def chart(past: Array, mean: Array, lower: Array, upper: Array, height: int = HE
 
 
 class _View:
-    """What all views share: a title, rows to come, when they began and when they were shown last."""
+    """Base of all views: title, total number of rows, when the run began and when it was shown last."""
 
     pause = SECONDS_PER_FRAME
 
     def __init__(self, title: str, n_rows: int | None = None) -> None:
         self.title, self.total = title, n_rows
         self._began, self._shown = time.monotonic(), 0.0
-        # What draws on the terminal, and puts it in order again.
+        # Draws on the terminal, and restores it at the end.
         self._screen: AbstractContextManager[Any] = nullcontext()
 
     def __enter__(self) -> Self:
@@ -93,7 +93,7 @@ class _View:
         return time.monotonic() - self._began
 
     def update(self, run: Run) -> None:
-        """Show the run, if it is time."""
+        """Show the run, if enough time has passed since the last time."""
         if self.seconds() - self._shown >= self.pause:
             self._shown = self.seconds()
             self.show(run)
@@ -119,7 +119,7 @@ class _View:
 
 
 class PlainView(_View):
-    """Lines on standard error, every few seconds: for logs, and where there is no terminal."""
+    """Lines on standard error, every few seconds: for logs, and if there is no terminal."""
 
     pause = SECONDS_PER_LINE
 
@@ -129,7 +129,7 @@ class PlainView(_View):
 
 
 class LiveView(_View):
-    """A panel on the terminal that is drawn again while rows come."""
+    """A panel on the terminal that is redrawn while rows arrive."""
 
     def __init__(self, title: str, n_rows: int | None = None, units: dict[str, str] | None = None) -> None:
         super().__init__(title, n_rows)
@@ -182,7 +182,7 @@ class Bar(_View):
             TextColumn("{task.fields[words]}"),
         ]
         self._screen = self._progress = Progress(*columns, TimeRemainingColumn(), console=Console(stderr=True))
-        # What comes from a broker has no end.
+        # The feed of a broker has no end.
         self._task = self._progress.add_task(feed.name, total=n_rows or getattr(feed, "size", None), words="")
 
     def show(self, run: Run) -> None:
@@ -192,5 +192,5 @@ class Bar(_View):
 
 
 def view_for(title: str, n_rows: int | None, units: dict[str, str] | None = None) -> LiveView | PlainView:
-    """A panel where standard error is a terminal, else lines."""
+    """A panel if standard error is a terminal, else lines."""
     return LiveView(title, n_rows, units) if sys.stderr.isatty() else PlainView(title, n_rows)

@@ -1,0 +1,266 @@
+"""Plots of predictions: rows of a table, forecasts, correlations between targets."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from numpy.typing import ArrayLike, NDArray
+
+from momostream.distributions.forecast import Forecast
+from momostream.distributions.joint import Distribution
+from momostream.distributions.prediction import Prediction
+from momostream.show.outline import named
+from momostream.show.plots.figures import (
+    MOST_CELLS,
+    MOST_PANELS,
+    SLANTED,
+    Array,
+    figure_of,
+    format_times,
+    left_out,
+    legend_above,
+    new_axes,
+    new_panels,
+    write_cells,
+)
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+__all__ = ["plot_correlation", "plot_forecast", "plot_prediction"]
+
+
+def plot_prediction(
+    distribution: Distribution,
+    y: ArrayLike | None = None,
+    target: Hashable = 0,
+    x: ArrayLike | None = None,
+    levels: Sequence[float] = (0.5, 0.9),
+    ax: Axes | None = None,
+) -> Figure:
+    """Draw one target over the rows: a fan of central intervals, the median, and the truth.
+
+    Parameters
+    ----------
+    distribution
+        What `predict_distribution` returns.
+    y
+        True values, shape (n_rows,) for this target or (n_rows, n_targets); NaN leaves a gap.
+    target
+        Name or position of the target.
+    x
+        Positions of the rows on the horizontal axis, shape (n_rows,), for example times; None numbers the rows.
+    levels
+        Probabilities of the intervals.
+    ax
+        Axes to draw into; None makes a figure.
+
+    Returns
+    -------
+    matplotlib.figure.Figure
+        The figure that holds the drawing.
+
+    Examples
+    --------
+    >>> from momostream.estimators.table import MOMoGPRegressor
+    >>> t = np.linspace(0, 6, 60)
+    >>> model = MOMoGPRegressor(("matern32",), random_state=0).fit(t[:, None], np.sin(t))
+    >>> figure = plot_prediction(model.predict_distribution(t[:, None]), np.sin(t), x=t)
+    >>> print([text.get_text() for text in figure.axes[0].get_legend().get_texts()])
+    ['90 %', '50 %', 'median', 'truth']
+    """
+    position = distribution._position(target)
+    at = np.arange(distribution.n_rows) if x is None else np.asarray(x)
+    if at.shape != (distribution.n_rows,):
+        raise ValueError(f"x must have shape ({distribution.n_rows},), one value per row, not {at.shape}")
+    _check_levels(levels)
+    if ax is None:
+        ax = new_axes(8.0, 3.2)
+    # Lines and bands follow the axis, whatever the order of the rows.
+    order = np.argsort(at, kind="stable")
+    intervals = {level: [side[order, position] for side in distribution.interval(level)] for level in levels}
+    _draw_fan(ax, at[order], intervals, distribution.quantile(0.5)[order, position])
+    if y is not None:
+        ax.plot(at, _truth(y, distribution, position), "k.", ms=3, label="truth")
+    names = distribution.targets
+    ax.set_ylabel(f"y{position}" if names is None else named(names[position], 30))
+    ax.set_xlabel("row" if x is None else str(getattr(x, "name", None) or ""))
+    ax.margins(x=0.01)
+    format_times(ax, at)
+    legend_above(ax)
+    return figure_of(ax)
+
+
+def _draw_fan(ax: Axes, x: NDArray[Any], intervals: Mapping[float, Sequence[Array]], median: Array) -> None:
+    # Wide intervals first, in a pale shade: narrow ones lie on top of them.
+    for level, (lower, upper) in sorted(intervals.items(), reverse=True):
+        shade = 0.62 - 0.5 * level
+        ax.fill_between(x, lower, upper, color="C0", alpha=shade, lw=0, label=f"{100 * level:.4g} %")
+    ax.plot(x, median, color="C0", lw=1.2, label="median")
+
+
+def _truth(y: ArrayLike, distribution: Distribution, position: int) -> Array:
+    values = np.asarray(y, dtype=np.float64)
+    n_rows, n_targets = distribution.n_rows, distribution.n_targets
+    if values.shape == (n_rows, n_targets):
+        return np.asarray(values[:, position])
+    if values.shape != (n_rows,):
+        raise ValueError(f"y must have shape ({n_rows},) or ({n_rows}, {n_targets}), not {values.shape}")
+    return values
+
+
+def plot_forecast(
+    forecast: Forecast,
+    history: pd.DataFrame | None = None,
+    levels: Sequence[float] = (0.5, 0.9),
+    ax: Axes | Sequence[Axes] | None = None,
+) -> Figure:
+    """Draw each series of a forecast: its past, a fan of central intervals, and the median.
+
+    Parameters
+    ----------
+    forecast
+        What ``forecast(horizon, with_dist=True)`` returns.
+    history
+        Rows before the forecast, one column per series; a series without a column is drawn without its past. If steps
+        are numbered, the rows are counted backwards from 0, else their index must hold times, as the forecast does.
+    levels
+        Probabilities of the intervals.
+    ax
+        Axes to draw into, one for each series; None makes a figure of at most 12 series.
+
+    Returns
+    -------
+    matplotlib.figure.Figure
+        The figure that holds the drawing.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> from momostream import MOMoGPForecaster
+    >>> frame = pd.DataFrame({"power": np.sin(np.arange(60.0) / 3)})
+    >>> model = MOMoGPForecaster(horizon=5, experts=("last value", "own lags")).fit(frame)
+    >>> figure = plot_forecast(model.forecast(5, with_dist=True), frame[-20:])
+    >>> print([text.get_text() for text in figure.axes[0].get_legend().get_texts()])
+    ['90 %', '50 %', 'median', 'history']
+    """
+    _check_levels(levels)
+    names = forecast.series if ax is not None else forecast.series[:MOST_PANELS]
+    n_columns = 1 if ax is not None or len(names) <= 4 else 2
+    if ax is None:
+        note = left_out(len(forecast.series), "series")
+        axes = new_panels(len(names), n_columns, 8.0, 2.0 if n_columns == 1 else 1.6, note)
+    else:
+        axes = [ax] if isinstance(ax, Axes) else list(ax)
+    if len(axes) != len(names):
+        raise ValueError(f"got {len(axes)} axes for {len(names)} series")
+    x, medians = np.asarray(forecast.index), forecast.median.to_numpy()
+    intervals = {level: forecast.interval(level).to_numpy() for level in levels}
+    for j, (name, axis) in enumerate(zip(names, axes, strict=True)):
+        sides = {level: [both[:, 2 * j], both[:, 2 * j + 1]] for level, both in intervals.items()}
+        _draw_fan(axis, x, sides, medians[:, j])
+        if history is not None and name in history.columns:
+            _draw_history(axis, history[name], is_numbered=forecast.index.name == "step")
+        axis.set_ylabel(named(name, 20) if n_columns == 1 else named(name, 18, 3), size=10 if n_columns == 1 else 8)
+        axis.margins(x=0.01)
+        format_times(axis, x)
+    for axis in axes[-n_columns:]:
+        axis.set_xlabel(str(forecast.index.name))
+    legend_above(axes[0])
+    return figure_of(axes[0])
+
+
+def _check_levels(levels: Sequence[float]) -> None:
+    if not len(levels):
+        raise ValueError("levels is empty: name at least one probability between 0 and 1")
+
+
+def _draw_history(ax: Axes, values: pd.Series[float], is_numbered: bool) -> None:
+    before = np.arange(1 - len(values), 1) if is_numbered else np.asarray(values.index)
+    ax.plot(before, values.to_numpy(dtype=np.float64), "k-", lw=0.8, label="history")
+
+
+def plot_correlation(
+    distribution: Distribution | Prediction | Forecast | ArrayLike,
+    row: int = 0,
+    ax: Axes | None = None,
+    names: Sequence[Hashable] | None = None,
+) -> Figure:
+    """Draw the correlation between the targets at one row, or between the series at one step of a forecast.
+
+    Parameters
+    ----------
+    distribution
+        What `predict_distribution`, ``predict_one(x, with_dist=True)`` or ``forecast(n, with_dist=True)`` returns; or a
+        covariance or correlation matrix, shape (n_targets, n_targets), or one per row, shape (n_rows, n_targets,
+        n_targets).
+    row
+        Row or step to draw, counted from 0.
+    ax
+        Axes to draw into; None makes a figure.
+    names
+        Names of the targets; None takes those of the distribution, or of the data frame.
+
+    Returns
+    -------
+    matplotlib.figure.Figure
+        The figure that holds the drawing.
+
+    Examples
+    --------
+    >>> figure = plot_correlation([[4.0, 1.0], [1.0, 1.0]], names=["power", "rotor"])
+    >>> print([text.get_text() for text in figure.axes[0].texts])
+    ['1.00', '0.50', '0.50', '1.00']
+    """
+    found, labels = _correlation(distribution, row)
+    n_targets = len(found)
+    labels = [f"y{p}" for p in range(n_targets)] if labels is None else labels
+    labels = labels if names is None else list(names)
+    if len(labels) != n_targets:
+        raise ValueError(f"got {len(labels)} names for {n_targets} targets")
+    with_numbers = n_targets <= MOST_CELLS
+    if ax is None:
+        side = 1.6 + (0.6 if with_numbers else 0.3) * n_targets
+        ax = new_axes(side + 0.9, side)
+    image = ax.imshow(found, cmap="RdBu_r", vmin=-1.0, vmax=1.0)
+    figure_of(ax).colorbar(image, ax=ax, label="correlation", shrink=0.8)
+    texts = [named(name, 24) for name in labels]
+    ax.set_xticks(range(n_targets), texts, **SLANTED)
+    ax.set_yticks(range(n_targets), texts)
+    if with_numbers:
+        # Adding zero turns -0.00 into 0.00.
+        numbers = [["–" if np.isnan(r) else f"{np.round(r, 2) + 0.0:.2f}" for r in line] for line in found]
+        write_cells(ax, found, numbers, image)
+    if isinstance(distribution, Distribution):
+        ax.set_title(f"row {row}", size=10)
+    elif isinstance(distribution, Forecast):
+        ax.set_title(f"step {distribution.steps[row]}", size=10)
+    return figure_of(ax)
+
+
+def _correlation(source: Any, row: int) -> tuple[Array, list[Hashable] | None]:
+    """Correlation matrix at a row, NaN if a variance is zero or infinite; names of the targets, None if unknown."""
+    names: Any = getattr(source, "targets", getattr(source, "columns", None))
+    distribution = source
+    if isinstance(source, Forecast):
+        # Each step on its own: the distribution of all values together is far larger.
+        names, distribution = source.series, source.each_step
+    elif isinstance(source, Prediction):
+        distribution = source.distribution
+    if isinstance(distribution, Distribution):
+        covariance = distribution[range(distribution.n_rows)[row]].cov[0]
+    else:
+        covariance = np.asarray(source, dtype=np.float64)
+        covariance = covariance[row] if covariance.ndim == 3 else covariance
+        if covariance.ndim != 2 or covariance.shape[0] != covariance.shape[1] or not len(covariance):
+            raise ValueError(f"a matrix must have shape (n_targets, n_targets), not {np.shape(source)}")
+    std = np.sqrt(np.diag(covariance))
+    scale = np.outer(std, std)
+    usable = (scale > 0.0) & np.isfinite(scale)
+    found = np.where(usable, covariance / np.where(usable, scale, 1.0), np.nan)
+    return found, None if names is None else list(names)

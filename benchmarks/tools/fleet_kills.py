@@ -22,12 +22,11 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from momostream.app import app
-
 # Not used here, but by the runs: what is imported before the fork need not be imported behind it.
 import momostream.feeds.brokers
 import momostream.runs.run  # noqa: F401
 from benchmarks.tools.brokers import MockKafka, Mosquitto, publish_kafka, publish_mqtt
+from momostream.cli.app import app
 from momostream.datasets.wind import WindTurbine
 from momostream.storage.blocks import Parts, digest
 from momostream.storage.store import Store, StoreError

@@ -62,7 +62,7 @@ def run_commands(text: str, shell: Callable[[str], None]) -> None:
             shell(line)
             continue
         # In this process: a new one takes 2 s to import what it needs.
-        from momostream.app import app
+        from momostream.cli.app import app
 
         with pytest.raises(SystemExit) as ended:
             app(words[1:], prog_name="momostream")

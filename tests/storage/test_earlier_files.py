@@ -6,10 +6,10 @@ import shutil
 from pathlib import Path
 
 import pytest
-from momostream.app import app
 from typer.testing import CliRunner
 
 from momostream import MOMoGPForecaster, MOMoGPRegressor, load
+from momostream.cli.app import app
 from momostream.storage.store import Store
 
 FOLDER = Path(__file__).parent / "written_by_0.1"

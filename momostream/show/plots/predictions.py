@@ -150,15 +150,7 @@ def plot_forecast(
     ['90 %', '50 %', 'median', 'history']
     """
     _check_levels(levels)
-    names = forecast.series if ax is not None else forecast.series[:MOST_PANELS]
-    n_columns = 1 if ax is not None or len(names) <= 4 else 2
-    if ax is None:
-        note = left_out(len(forecast.series), "series")
-        axes = new_panels(len(names), n_columns, 8.0, 2.0 if n_columns == 1 else 1.6, note)
-    else:
-        axes = [ax] if isinstance(ax, Axes) else list(ax)
-    if len(axes) != len(names):
-        raise ValueError(f"got {len(axes)} axes for {len(names)} series")
+    names, axes, n_columns = _axes_by_series(forecast.series, ax)
     x, medians = np.asarray(forecast.index), forecast.median.to_numpy()
     intervals = {level: forecast.interval(level).to_numpy() for level in levels}
     for j, (name, axis) in enumerate(zip(names, axes, strict=True)):
@@ -173,6 +165,20 @@ def plot_forecast(
         axis.set_xlabel(str(forecast.index.name))
     legend_above(axes[0])
     return figure_of(axes[0])
+
+
+def _axes_by_series(
+    names: Sequence[Hashable], ax: Axes | Sequence[Axes] | None
+) -> tuple[Sequence[Hashable], list[Axes], int]:
+    """Series to draw, axes for each of them, and the number of columns in which they are arranged."""
+    if ax is None:
+        shown = names[:MOST_PANELS]
+        n_columns, height = (1, 2.0) if len(shown) <= 4 else (2, 1.6)
+        return shown, new_panels(len(shown), n_columns, 8.0, height, left_out(len(names), "series")), n_columns
+    axes = [ax] if isinstance(ax, Axes) else list(ax)
+    if len(axes) != len(names):
+        raise ValueError(f"got {len(axes)} axes for {len(names)} series")
+    return names, axes, 1
 
 
 def _check_levels(levels: Sequence[float]) -> None:

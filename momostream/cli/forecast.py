@@ -16,7 +16,6 @@ from momostream.cli.options import (
     PREDICTIONS,
     BadRows,
     FileFormat,
-    HorizonOption,
     LevelOption,
     ModelArgument,
     ModelKey,
@@ -56,7 +55,10 @@ def forecast(
         str | None,
         typer.Argument(metavar="[FEED]", help="Rows whose targets are predicted, for a model without a horizon."),
     ] = None,
-    horizon: HorizonOption = None,
+    horizon: Annotated[
+        int | None,
+        typer.Option("--horizon", "-n", min=1, help="Number of rows to forecast. [default: the horizon of the model]"),
+    ] = None,
     bad_rows: SkipBadRows = BadRows.stop,
     key: ModelKey = None,
 ) -> None:

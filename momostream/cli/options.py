@@ -22,7 +22,6 @@ __all__ = [
     "FileArgument",
     "FileFormat",
     "Format",
-    "HorizonOption",
     "LevelOption",
     "LimitOption",
     "ModelArgument",
@@ -93,15 +92,6 @@ ModelArgument = Annotated[
 ModelKey = Annotated[
     str | None, typer.Option("--key", metavar="KEY", help="Key of one model in a store of many. [default: all]")
 ]
-HorizonOption = Annotated[
-    int | None,
-    typer.Option(
-        "--horizon",
-        "-n",
-        min=1,
-        help="Number of rows to forecast. Without it, the targets of each row are predicted from its other columns.",
-    ),
-]
 OutputFormat = Annotated[
     Format | None,
     typer.Option(
@@ -148,7 +138,15 @@ class Columns:
             help="Column to predict from. Repeat it for more columns. [default: without --horizon, all other numbers]",
         ),
     ] = None
-    horizon: HorizonOption = None
+    horizon: Annotated[
+        int | None,
+        typer.Option(
+            "--horizon",
+            "-n",
+            min=1,
+            help="Number of rows to forecast. Without it, targets are predicted from the other columns of their row.",
+        ),
+    ] = None
     time: Annotated[
         str,
         typer.Option(

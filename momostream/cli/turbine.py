@@ -84,7 +84,7 @@ def run_demo(folder: Path, n_rows: int = 2400, horizon: int = 20, seed: int = 0)
         run.model,
         forecast=run.forecast(),
         history=run.history,
-        title="A simulated wind turbine, forecast as its rows come in",
+        title="A simulated wind turbine, forecast as its rows arrive",
         facts={"Rows learnt": f"{run.n_rows:,}", "Rows per second": f"{speed:,.0f}"},
         settings={**vars(plan), **run.model._get_params()},
         command=f"momostream demo --rows {n_rows} --horizon {horizon} --seed {seed}",

@@ -1,3 +1,3 @@
-"""What people see: outlines, drawings, plots, reports, the terminal."""
+"""Views for people: outlines of circuits, plots, reports, the terminal."""
 
 from __future__ import annotations

@@ -49,14 +49,14 @@ def test_each_machine_has_a_model_of_its_own(farm, feed, plan):
     assert list(models_in("run.db")) == list(MACHINES)
 
 
-def test_json_lines_tell_the_machine(farm):
+def test_json_lines_name_the_machine(farm):
     call("run", "farm.csv", *BY_TURBINE, *FORECAST, "-o", "out.jsonl", "-q")
     call("run", "farm.csv", *BY_TURBINE, *FORECAST, "-o", "out.csv", "-q")
     records = [json.loads(line) for line in lines_of("out.jsonl")]
     assert [(record["turbine"], record["row"]) for record in records[-3:]] == [("T01", 58), ("T02", 59), ("T03", 60)]
     steps = [(r["turbine"], r["row"], step["time"], step["power"]["mean"]) for r in records for step in r["steps"]]
     rows = rows_of(Path("out.csv").read_text())
-    # The step from one row to the next is not known behind the first.
+    # The step from one row to the next is not known after the first row.
     assert steps == [(row["turbine"], int(row["row"]), row["time"] or None, float(row["power"])) for row in rows]
 
 
@@ -71,7 +71,7 @@ def test_keys_may_be_whole_numbers(farm):
 
 
 @pytest.mark.parametrize("memory", ["1024", "0"])
-def test_a_run_over_many_machines_goes_on_exactly(farm, memory):
+def test_a_run_over_many_machines_resumes_exactly(farm, memory):
     """Whether models stay in memory or rest in the store."""
     command = ["run", "farm.csv", *BY_TURBINE, *SOFT, "--memory", memory, "--commit-every", "7", "-q"]
     for limit in (["--limit", "25"], ["--limit", "1"], []):
@@ -128,7 +128,7 @@ def test_dead_letters_without_a_store_and_stopped(farm):
     assert call(*stop, code=1)[1] == "momostream: farm.csv: row 10, column 'turbine': the key is missing\n"
 
 
-def test_dead_letters_go_on_exactly(farm):
+def test_dead_letters_resume_exactly(farm):
     Path("farm.csv").write_text(spoil(farm_text(20)))
     command = ["run", "farm.csv", *BY_TURBINE, *SOFT, "-o", "out.csv", "-q", "--commit-every", "7"]
     call(*command, "--store", "whole.db", "--dead-letters", "whole.jsonl")
@@ -139,7 +139,7 @@ def test_dead_letters_go_on_exactly(farm):
     assert read("run.db", "dead") == read("whole.db", "dead")
 
 
-def test_many_bad_rows_are_told_sparingly(turbine):
+def test_many_bad_rows_are_reported_sparingly(turbine):
     lines = [line.replace(",on", ",on,off") for line in feed_text(130).splitlines()]
     Path("turbine.csv").write_text("\n".join([feed_text(1).strip(), *lines[2:]]) + "\n")
     _, told = call("run", "turbine.csv", *SOFT, "-o", "out.csv", "--store", "run.db")
@@ -162,13 +162,13 @@ def test_a_value_out_of_the_ordinary_is_an_alarm(farm):
     assert found["time"] == strange[1].replace(" ", "T") + ":00"
     call(*command, "--alarms", "alarms.jsonl")
     assert [json.loads(line) for line in lines_of("alarms.jsonl")] == alarms
-    # What is watched for is not predicted otherwise.
+    # Alarms do not change predictions.
     before = Path("out.csv").read_bytes()
     call(*command)
     assert Path("out.csv").read_bytes() == before
 
 
-def test_alarms_of_forecasts_go_on_exactly(turbine):
+def test_alarms_of_forecasts_resume_exactly(turbine):
     lines = feed_text(60).splitlines()
     lines[50] = "2024-03-01 08:10,8.0,1.0,99999,on"
     Path("turbine.csv").write_text("\n".join(lines) + "\n")
@@ -213,8 +213,8 @@ def test_the_earlier_name_of_warm_start(farm):
     assert "cannot resume: warm-start was True, now it is False" in told
 
 
-def test_another_part_does_not_go_on(farm):
-    """Rows of other machines before that place would be lost."""
+def test_another_part_does_not_resume(farm):
+    """Rows of other machines before that position would be lost."""
     command = ["run", "farm.csv", *BY_TURBINE, *SOFT, "--store", "run.db"]
     call(*command, "--share", "1/2", "--limit", "10")
     for share in (["--share", "2/2"], ["--share", "1/3"], []):

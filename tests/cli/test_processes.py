@@ -26,7 +26,7 @@ from tests.cli.commands import (
 )
 
 
-def test_a_pipe_that_closes_is_no_error(turbine):
+def test_a_closed_pipe_is_not_an_error(turbine):
     text = feed_text(3000)
     process = start(
         "run", "-", "-t", "power", "-i", "wind", stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
@@ -46,13 +46,13 @@ def test_a_pipe_that_closes_is_no_error(turbine):
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_ctrl_c_commits_and_says_so(turbine, number):
+def test_ctrl_c_commits_and_reports_it(turbine, number):
     """While it waits for a row that does not come."""
     command = ["run", "-", *SOFT, "-o", "out.csv", "--store", "run.db"]
     process = start(*command, stdin=subprocess.PIPE, stderr=subprocess.PIPE)
     process.stdin.write(feed_text(40).encode())
     process.stdin.flush()
-    # Where nothing comes, what has come is committed soon.
+    # While no rows arrive, earlier rows are committed soon.
     wait_for(lambda: Path("out.csv").exists() and len(lines_of("out.csv")) == 40)
     process.send_signal(number)
     told = process.communicate(timeout=60)[1].decode()
@@ -62,7 +62,7 @@ def test_ctrl_c_commits_and_says_so(turbine, number):
 
 
 @pytest.mark.parametrize("key", [[], BY_TURBINE], ids=["one", "many"])
-def test_killed_and_gone_on(turbine, key):
+def test_a_killed_run_resumes_exactly(turbine, key):
     """By SIGKILL, while it works."""
     Path("long.csv").write_text(farm_text(100) if key else feed_text(300))
     command = ["run", "long.csv", *key, *FORECAST, "--commit-every", "30", "-q"]

@@ -54,12 +54,12 @@ def test_run_without_times(turbine):
     assert {row["time"] for row in rows_of(out)} == {""}
 
 
-def test_quiet_says_nothing(turbine):
+def test_quiet_prints_nothing(turbine):
     assert call("run", "turbine.csv", *FORECAST, "-q", "-o", "out.csv") == ("", "")
 
 
-def test_a_stopped_run_goes_on_exactly(turbine):
-    """By the same command, whatever was written behind the last commit."""
+def test_a_stopped_run_resumes_exactly(turbine):
+    """By the same command, whatever was written after the last commit."""
     call("run", "turbine.csv", *FORECAST, "-o", "whole.csv", "--store", "whole.db")
     command = ["run", "turbine.csv", *FORECAST, "-o", "out.csv", "--store", "run.db"]
     call(*command, "--limit", "33")
@@ -75,7 +75,7 @@ def test_a_stopped_run_goes_on_exactly(turbine):
 
 
 def test_predictions_stay_in_the_store(turbine):
-    """Where no other place is named."""
+    """If no other destination is named."""
     command = ["run", "turbine.csv", *FORECAST, "--store", "run.db"]
     assert call(*command, "--limit", "33")[0] == ""
     call(*command)
@@ -83,7 +83,7 @@ def test_predictions_stay_in_the_store(turbine):
     assert call("read", "run.db")[0] == Path("whole.jsonl").read_text()
 
 
-def test_a_run_goes_on_when_rows_have_come(turbine):
+def test_a_run_resumes_when_rows_have_arrived(turbine):
     command = ["run", "turbine.csv", *SOFT, "-o", "out.csv", "--store", "run.db", "-q"]
     Path("turbine.csv").write_text(feed_text(30))
     call(*command)
@@ -102,7 +102,7 @@ def test_a_report_is_written(turbine, monkeypatch):
     assert page.count("data:image/png;base64,") >= 4
 
 
-def test_bad_rows_are_skipped_and_told(turbine):
+def test_bad_rows_are_skipped_and_reported(turbine):
     text = Path("turbine.csv").read_text().splitlines()
     text[10] = text[10].replace(",on", ",on,off")
     text[20] = "2024-03-01 03:10,fast,1.0,500,on"
@@ -114,7 +114,7 @@ def test_bad_rows_are_skipped_and_told(turbine):
     assert "78 rows learnt" in told and "2 bad rows skipped" in told
 
 
-def test_times_that_are_not_read_are_told(turbine):
+def test_times_that_cannot_be_read_are_reported(turbine):
     text = Path("turbine.csv").read_text()
     Path("dayfirst.csv").write_text(re.sub(r"2024-03-(\d\d) ", r"\1.03.2024 ", text).replace("time,", "Zeit,"))
     rows = rows_of(call("run", "dayfirst.csv", *FORECAST, "--time-format", "%d.%m.%Y %H:%M")[0])
@@ -266,7 +266,7 @@ def test_nothing_is_written_into_the_folder_that_is_read(turbine):
     ],
     ids=lambda value: " ".join(value[2:]) if isinstance(value, list) else "",
 )
-def test_a_run_goes_on_only_as_it_was(turbine, options, message):
+def test_a_run_resumes_only_with_the_same_options(turbine, options, message):
     command = ["run", "turbine.csv", *FORECAST, "--store", "run.db"]
     call(*command, "-o", "out.csv", "--limit", "30")
     Path("other.csv").write_text("precious\n" * 2000)
@@ -277,7 +277,7 @@ def test_a_run_goes_on_only_as_it_was(turbine, options, message):
 
 
 def test_settings_are_remembered(turbine):
-    """A run goes on with what it was begun with, also where that is not said again."""
+    """A run resumes with its first settings, even if they are not repeated."""
     call("run", "turbine.csv", *FORECAST, "--seed", "5", "--store", "run.db", "-o", "out.csv", "--limit", "30")
     plain = ["run", "turbine.csv", "-t", "power", "-t", "wind", "--horizon", "3", "--store", "run.db"]
     call(*plain, "-o", "out.csv")
@@ -285,7 +285,7 @@ def test_settings_are_remembered(turbine):
     assert Path("out.csv").read_bytes() == Path("whole.csv").read_bytes()
 
 
-def test_another_output_is_refused_where_there_was_none(turbine):
+def test_an_existing_file_is_not_overwritten_by_a_resumed_run(turbine):
     command = ["run", "turbine.csv", *FORECAST, "--store", "run.db"]
     call(*command, "--limit", "30")
     Path("out.csv").write_text("precious\n")
@@ -311,7 +311,7 @@ def test_another_feed_does_not_cost_the_output(turbine):
 
 
 def test_one_feed_after_the_other(turbine):
-    """The models of a store go on with another feed; what was predicted of the first is not lost."""
+    """The models of a store continue with another feed; predictions of the first are not lost."""
     both = feed_text(80).splitlines(keepends=True)
     Path("monday.csv").write_text("".join(both[:41]))
     Path("tuesday.csv").write_text("".join([both[0], *both[41:]]))
@@ -328,7 +328,7 @@ def test_one_feed_after_the_other(turbine):
 
 @pytest.mark.parametrize("cut", [2, 12], ids=["in the last number", "in the middle"])
 @pytest.mark.parametrize("key", [[], BY_TURBINE], ids=["one", "many"])
-def test_a_line_in_the_making(turbine, key, cut):
+def test_an_incomplete_last_line(turbine, key, cut):
     """Is read again when it is complete, whatever it looked like before."""
     text = without_last_column(farm_text(20) if key else feed_text(60))
     Path("rows.csv").write_text(text.removesuffix("\n")[:-cut])
@@ -358,7 +358,7 @@ def test_a_run_that_stopped_at_a_bad_row_stops_there_again(turbine):
     assert Path("out.csv").read_bytes() == Path("whole.csv").read_bytes()
 
 
-def test_fit_keeps_what_exists_and_says_when_there_is_nothing(turbine):
+def test_fit_keeps_existing_files_and_needs_rows(turbine):
     call("fit", "turbine.csv", *FORECAST, "--save", "model.momo")
     before = Path("model.momo").read_bytes()
     assert (
@@ -371,7 +371,7 @@ def test_fit_keeps_what_exists_and_says_when_there_is_nothing(turbine):
     assert told == "momostream: empty.csv: has no rows, nothing to save\n" and not Path("empty.momo").exists()
 
 
-def test_a_target_that_never_came(turbine):
+def test_a_target_without_values(turbine):
     lines = [line.rsplit(",", 2)[0] + ",," for line in feed_text(40).splitlines()[1:]]
     Path("gone.csv").write_text("time,wind,pitch,power,state\n" + "\n".join(lines) + "\n")
     command = ["run", "gone.csv", "-t", "power", "--horizon", "2", "-o", "out.csv", "--store", "run.db"]
@@ -381,12 +381,12 @@ def test_a_target_that_never_came(turbine):
 
 
 @pytest.mark.parametrize("setting", ["bounds=5", "transforms=3", "bounds={'wind': ('a', 1)}", "experts=7"])
-def test_settings_that_make_no_sense(turbine, setting):
+def test_invalid_settings(turbine, setting):
     told = call("run", "turbine.csv", "-t", "wind", "--horizon", "2", "--set", setting, code=1)[1]
     assert told.startswith("momostream: ") and told.count("\n") == 1
 
 
-def test_rows_that_a_regressor_refuses_are_bad_rows(turbine):
+def test_rows_that_a_regressor_rejects_are_bad_rows(turbine):
     call("fit", "turbine.csv", "-t", "power", "-i", "wind", "--save", "model.momo")
     Path("today.csv").write_text("time,wind\n2024-03-02 00:00,7\n2024-03-02 00:10,1e200\n2024-03-02 00:20,8\n")
     assert "today.csv: row 2: " in call("forecast", "model.momo", "today.csv", code=1)[1]

@@ -15,7 +15,7 @@ from momostream.storage.store import Store
 from tests.cli.commands import BY_TURBINE, FORECAST, MACHINES, SOFT, call, rows_of
 
 
-def test_read_begins_behind_a_line(farm):
+def test_read_starts_after_a_line(farm):
     call("run", "farm.csv", *BY_TURBINE, *SOFT, "--store", "run.db", "-q")
     lines = call("read", "run.db", "outputs")[0].splitlines()
     assert len(lines) == 57 and json.loads(lines[-1])["row"] == 60
@@ -100,7 +100,7 @@ def test_there_is_one_writer(turbine, monkeypatch):
     with Store("run.db"):
         _, told = call(*command, code=1)
         assert f"run.db: process {os.getpid()} has it open for writing" in told and told.count("\n") == 1
-        # Who only looks need not wait.
+        # Readers need not wait.
         assert len(rows_of(call("forecast", "run.db")[0])) == 3
     assert Path("out.csv").read_bytes() == before
     call(*command)
@@ -115,7 +115,7 @@ DAMAGES = {
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
-def test_a_damaged_store_is_told(turbine, damage):
+def test_a_corrupted_store_is_reported(turbine, damage):
     command = ["run", "turbine.csv", *FORECAST, "--store", "run.db", "-o", "out.csv"]
     call(*command, "--limit", "30")
     before = Path("out.csv").read_bytes()

@@ -213,7 +213,7 @@ def test_what_a_forecaster_sees_is_named_in_its_order(forecaster):
     assert len(labels) == model.circuit_width
     wanted = ["power", "wind", *(f"{w} of the {p}" for p in ("day", "half day") for w in ("sine", "cosine"))]
     assert labels[:6] == wanted
-    # What the columns hold at the newest row.
+    # Values of the columns at the newest row.
     point = dict(zip(labels, model._points[(model.n_rows - 1) % 3][1:], strict=True))
     past = model.past
     assert point["wind"] == past.values[1]
@@ -222,7 +222,7 @@ def test_what_a_forecaster_sees_is_named_in_its_order(forecaster):
 
 
 @pytest.mark.parametrize("model", [StreamRegressor(), MOMoGPForecaster()])
-def test_models_without_rows_are_refused(model):
+def test_models_without_rows_are_rejected(model):
     for draw in (plot_circuit, plot_lengthscales):
         with pytest.raises(ValueError, match="has learnt no row yet"):
             draw(model)

@@ -77,7 +77,7 @@ def test_linear_expert_has_no_lengthscales():
 
 
 def heights_of(ax):
-    """Upper edges of the areas at the last place, from the bottom up."""
+    """Upper edges of the areas at the last row, from the bottom up."""
     tops = []
     for area in ax.collections:
         vertices = area.get_paths()[0].vertices

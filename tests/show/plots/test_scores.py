@@ -126,7 +126,7 @@ def test_steps():
     assert coverage.get_xlabel() == "steps ahead"
 
 
-def test_tracks_without_scores_are_refused():
+def test_tracks_without_scores_are_rejected():
     for draw in (plot_scores, plot_steps):
         with pytest.raises(ValueError, match="nothing has been scored yet"):
             draw(Track(["power"], 2))

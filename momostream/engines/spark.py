@@ -103,7 +103,7 @@ def forecast_stream(
     Timestamps are instants, and models see them in UTC, whichever time zone the session has. Timestamps without time
     zone are seen as they are.
 
-    A fresh model knows nothing of those of other keys: as in ``Fleet(..., kin=False)``.
+    A fresh model knows nothing of those of other keys: as in ``Fleet(..., warm_start=False)``.
     """
     if plan.key is None or plan.time is None:
         raise ValueError("a stream needs the names of its key and of its time: set both in the plan")
@@ -247,7 +247,7 @@ class _Models(StatefulProcessor):
     def _take(self, key: str | int, rows: list[Row]) -> list[Step]:
         """What becomes of the rows of a key: its model comes out of the state, and goes back into it."""
         before = {place: bytes(block) for (place,), (block,) in self._blocks.iterator()}
-        fleet = Fleet(self._template, kin=False)
+        fleet = Fleet(self._template, warm_start=False)
         if before:
             fleet.add(key, _model(before))
         steps = take_rows(fleet, self._plan, key, [row for row in rows if not _time_trouble(row.time)])

@@ -86,7 +86,7 @@ def simple_rows(n, start=0):
 def test_same_as_the_runner_over_many_batches():
     rows, state = simple_rows(90), State()
     lines = pd.concat([take(state, rows[at : at + 15]) for at in range(0, 90, 15)])
-    fleet = Fleet(make_model(SIMPLE), kin=False)
+    fleet = Fleet(make_model(SIMPLE), warm_start=False)
     steps = take_rows(fleet, SIMPLE, "A", [Row(n, n, at, {"wind": w, "power": p}) for n, (at, w, p) in enumerate(rows)])
     outlooks = PredictedValues.many(
         [step.prediction for step in steps if step.prediction], SIMPLE.targets, SIMPLE.level
@@ -281,7 +281,7 @@ def run(spark, folder, plan, schema):
 
 def expected_lines(plan, batches):
     """What the runner makes of these rows, sorted by time within a batch: lines of forecasts, models, refused rows."""
-    fleet, lines, refused = Fleet(make_model(plan), kin=False), {}, 0
+    fleet, lines, refused = Fleet(make_model(plan), warm_start=False), {}, 0
     for batch in batches:
         usable = [row for row in batch if (row[plan.key] or " ").strip() and row[plan.time] is not None]
         refused += len(batch) - len(usable)

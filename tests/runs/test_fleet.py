@@ -1,4 +1,4 @@
-"""The fleet: models that leave and come back as if they had not, commits that survive kills, kin."""
+"""The fleet: models that leave and come back as if they had not, commits that survive kills, warm starts."""
 
 from __future__ import annotations
 
@@ -55,8 +55,8 @@ def path(tmp_path):
 
 
 @pytest.fixture
-def quick_kin(monkeypatch):
-    monkeypatch.setattr(fleet, "KIN_ROWS", 20)
+def quick_warm_start(monkeypatch):
+    monkeypatch.setattr(fleet, "DONOR_ROWS", 20)
 
 
 # ---------------------------------------------------------------------- leaving and coming back
@@ -64,12 +64,12 @@ def quick_kin(monkeypatch):
 
 @pytest.mark.parametrize("settings", SETTINGS.values(), ids=SETTINGS)
 @pytest.mark.parametrize("where", ["memory", "store"])
-def test_a_fleet_without_memory_equals_one_with_plenty(path, settings, where, quick_kin):
+def test_a_fleet_without_memory_equals_one_with_plenty(path, settings, where, quick_warm_start):
     feed = list(rows(400))
-    plenty = Fleet(MOMoGPRegressor(**settings), kin=True)
+    plenty = Fleet(MOMoGPRegressor(**settings), warm_start=True)
     expected = run(plenty, feed)
     with Fleet(
-        MOMoGPRegressor(**settings), store=Store(path) if where == "store" else None, memory_budget=0, kin=True
+        MOMoGPRegressor(**settings), store=Store(path) if where == "store" else None, memory_budget=0, warm_start=True
     ) as tiny:
         assert run(tiny, feed, 37 if where == "store" else None) == expected
         assert tiny.n_live == 1
@@ -98,17 +98,17 @@ def test_forecasters_leave_and_come_back(path):
         assert states(tiny) == states(plenty)
 
 
-def test_a_fleet_that_is_opened_again_goes_on(path, quick_kin):
+def test_a_fleet_that_is_opened_again_goes_on(path, quick_warm_start):
     feed = list(rows(400))
-    whole = Fleet(MOMoGPRegressor(**SMALL), kin=True)
+    whole = Fleet(MOMoGPRegressor(**SMALL), warm_start=True)
     expected = run(whole, feed)
     found = []
     for part in (feed[:90], feed[90:91], feed[91:300], feed[300:]):
-        with Fleet(MOMoGPRegressor(**SMALL), store=Store(path), kin=True) as members:
+        with Fleet(MOMoGPRegressor(**SMALL), store=Store(path), warm_start=True) as members:
             found += run(members, part)
             members.commit()
     assert found == expected
-    with Fleet(MOMoGPRegressor(**SMALL), store=Store(path), kin=True) as members:
+    with Fleet(MOMoGPRegressor(**SMALL), store=Store(path), warm_start=True) as members:
         assert members.n_live == 0
         assert members.keys() == whole.keys()
         assert states(members) == states(whole)
@@ -225,7 +225,9 @@ def take_all(path, tell=lambda: None):
     """Learn a counted source from where the store stands, with bad rows in it, to its end; ``tell`` of each row."""
     feed = list(rows(N_ROWS, 5))
     # Small: models leave and come back all the time.
-    with Fleet(MOMoGPRegressor(**SMALL), store=Store(path, timeout=30.0), memory_budget=600_000, kin=True) as members:
+    with Fleet(
+        MOMoGPRegressor(**SMALL), store=Store(path, timeout=30.0), memory_budget=600_000, warm_start=True
+    ) as members:
         place = members.store.source("farm") or Position("farm", 0, 0)
         outputs, dead, n_bad = [], [], place.n_bad
         for n in range(place.offset, N_ROWS):
@@ -266,7 +268,7 @@ def everything(path):
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
-def test_kills_at_random_moments_leave_no_trace(tmp_path, quick_kin):
+def test_kills_at_random_moments_leave_no_trace(tmp_path, quick_warm_start):
     take_all(tmp_path / "whole")
     expected = everything(tmp_path / "whole")
     assert sum(parts.n_rows for parts in expected[0].values()) + len(expected[3]) == N_ROWS
@@ -437,7 +439,7 @@ def test_a_closed_fleet_lets_go_of_its_store(path):
         assert opened.keys() == [1]
 
 
-# ---------------------------------------------------------------------- kin
+# ---------------------------------------------------------------------- warm starts
 
 
 def first_row(members, key, x):
@@ -446,58 +448,62 @@ def first_row(members, key, x):
     return expert
 
 
-def test_a_new_model_starts_from_its_kin(quick_kin):
-    members, alone = Fleet(MOMoGPRegressor(**SMALL), kin=True), Fleet(MOMoGPRegressor(**SMALL))
+def test_a_new_model_starts_from_the_medians_of_others(quick_warm_start):
+    members, alone = Fleet(MOMoGPRegressor(**SMALL), warm_start=True), Fleet(MOMoGPRegressor(**SMALL))
     for n in range(5):
         run(members, [(n, x, y) for _, x, y in rows(20, 1, seed=n)])
     run(members, [(9, x, y) for _, x, y in rows(19, 1, seed=9)])
-    kin = [members.model(n).hyperparameters for n in range(5)]
+    donors = [members.model(n).hyperparameters for n in range(5)]
     new = first_row(members, "new", {"wind": 1.0, "other": 2.0})
-    lengthscale = median(median(expert["lengthscales"]["wind"] for expert in experts) for experts in kin)
+    lengthscale = median(median(expert["lengthscales"]["wind"] for expert in experts) for experts in donors)
     assert new["lengthscales"]["wind"] == pytest.approx(lengthscale, rel=1e-12)
     # Beside what keeps factors stable.
-    noise = median(median(expert["noise"] for expert in experts) for experts in kin)
+    noise = median(median(expert["noise"] for expert in experts) for experts in donors)
     assert new["noise"] == pytest.approx(noise, abs=2e-8)
     plain = first_row(alone, "new", {"wind": 1.0, "other": 2.0})
     assert new["lengthscales"]["other"] == plain["lengthscales"]["other"]
     assert new["lengthscales"]["wind"] != plain["lengthscales"]["wind"]
 
 
-def test_the_newest_kin_are_asked(quick_kin, monkeypatch):
-    monkeypatch.setattr(fleet, "N_KIN", 2)
-    members = Fleet(MOMoGPRegressor(**SMALL), kin=True)
+def test_warm_starts_use_the_newest_models(quick_warm_start, monkeypatch):
+    monkeypatch.setattr(fleet, "N_DONORS", 2)
+    members = Fleet(MOMoGPRegressor(**SMALL), warm_start=True)
     for key, n in (("a", 20), ("b", 20), ("c", 20), ("a", 19), ("b", 20)):
         run(members, [(key, x, y) for _, x, y in rows(n, 1)])
-    # The others told at 20 rows, this one again at 40.
-    assert list(members._kin) == ["c", "b"]
+    # The others passed on theirs at 20 rows, this one again at 40.
+    assert list(members._donors) == ["c", "b"]
 
 
-def test_a_first_row_without_targets_is_no_first_row(quick_kin):
-    members = Fleet(MOMoGPRegressor(**SMALL), kin=True)
+def test_a_row_without_targets_does_not_count_as_the_first(quick_warm_start):
+    members = Fleet(MOMoGPRegressor(**SMALL), warm_start=True)
     run(members, rows(20, 1))
     members.learn_one("new", {"wind": 1.0}, {"power": None})
     assert members.model("new").n_rows == 0
-    _, noise = members._kin["T00"]
+    _, noise = members._donors["T00"]
     assert first_row(members, "new", {"wind": 1.0})["noise"] == pytest.approx(noise, abs=2e-8)
 
 
-def test_models_without_hyperparameters_have_no_kin(quick_kin):
-    members = Fleet(MOMoGPRegressor(experts=("lags",), seed=0), kin=True)
+def test_models_without_hyperparameters_pass_on_none(quick_warm_start):
+    members = Fleet(MOMoGPRegressor(experts=("lags",), seed=0), warm_start=True)
     run(members, rows(60, 2))
-    assert not members._kin
-    series = Fleet(MOMoGPForecaster(horizon=1, seed=0), kin=True)
+    assert not members._donors
+    series = Fleet(MOMoGPForecaster(horizon=1, seed=0), warm_start=True)
     for key, x, y in rows(60, 2):
         series.learn_one(key, x, y)
-    assert not series._kin
+    assert not series._donors
 
 
-@pytest.mark.parametrize(("n_rows", "tells"), [(1, False), (199, False), (200, True), (400, True), (600, False)])
-def test_a_model_tells_its_kin_as_it_doubles(n_rows, tells):
-    assert fleet._tells(n_rows) is tells
+@pytest.mark.parametrize(("n_rows", "passes_on"), [(1, False), (199, False), (200, True), (400, True), (600, False)])
+def test_a_model_passes_on_its_hyperparameters_as_it_doubles(n_rows, passes_on):
+    assert fleet._is_donor(n_rows) is passes_on
 
 
-def test_huge_inputs_make_kin_that_can_be_asked(quick_kin):
-    members = Fleet(MOMoGPRegressor(**SMALL), kin=True)
+def test_warm_starts_survive_huge_inputs(quick_warm_start):
+    members = Fleet(MOMoGPRegressor(**SMALL), warm_start=True)
     run(members, [("a", {"wind": 1e40 * t, "pitch": 1e-40 * t}, {"power": float(t)}) for t in range(40)])
     run(members, [("b", {"wind": 1e40 * t, "pitch": 1e-40 * t}, {"power": float(t)}) for t in range(40)])
     assert members.model("b").n_rows == 40
+
+
+def test_the_older_name_of_warm_starts():
+    assert Fleet(MOMoGPRegressor(**SMALL), kin=True).warm_start and not Fleet(MOMoGPRegressor(**SMALL)).kin

@@ -58,7 +58,7 @@ def take(source, plan, store=None, *, memory_budget=1 << 30, limit=None, alarms=
     """Run to the end; everything that came of it."""
     kept = None if store is None else Store(store)
     feed = source if not isinstance(source, str | os.PathLike) else Feed(source, plan.columns, plan.time, key=plan.key)
-    with feed, Fleet(template(plan), store=kept, memory_budget=memory_budget, kin=False) as fleet:
+    with feed, Fleet(template(plan), store=kept, memory_budget=memory_budget, warm_start=False) as fleet:
         run = Run(feed, fleet, plan, bad_rows="skip", **options)
         run.lines = Lines(plan.targets, plan.horizon is not None, "jsonl", plan.key)
         stream = io.BytesIO()
@@ -410,6 +410,7 @@ def test_what_waits_for_a_broker_is_sent_when_no_row_comes(farm, tmp_path):
 
 
 def test_a_delivery_commits_no_model_without_the_place_of_the_feed(farm, tmp_path, monkeypatch):
+    from momostream.runs import commits
     from momostream.runs import run as running
 
     class Halting(Feed):
@@ -425,7 +426,7 @@ def test_a_delivery_commits_no_model_without_the_place_of_the_feed(farm, tmp_pat
                 (place,) = reader.sources()
                 rows.append((place.more["n_rows"], sum(reader.load(key).n_rows for key in reader.keys())))
 
-    monkeypatch.setattr(running, "DELIVER_SECONDS", 0.0)
+    monkeypatch.setattr(commits, "DELIVER_SECONDS", 0.0)
     monkeypatch.setattr(running, "IDLE_SECONDS", 1e9)
     rows, broker = [], Broker([0, 3, 0, 5] * 50)
     with Halting(farm, REGRESSION.columns, "time", key="turbine") as feed:

@@ -200,7 +200,7 @@ def test_every_and_limit(feed_path, tmp_path):
 def test_learning_only_predicts_nothing(feed_path, tmp_path):
     run = start(feed_path, FORECAST, tmp_path / "out.csv", learn_only=True)
     run.run()
-    assert run.model.n_rows == N_ROWS and run.outlook is None and run.track.n_scored == 0
+    assert run.model.n_rows == N_ROWS and run.predicted is None and run.track.n_scored == 0
     assert len((tmp_path / "out.csv").read_text().splitlines()) == 1
 
 
@@ -336,9 +336,9 @@ def test_a_bad_row_does_not_cost_the_rows_before_it(feed_path, tmp_path):
 
 
 def test_checkpoints_by_time_and_files_that_others_look_at(feed_path, tmp_path, monkeypatch):
-    from momostream.runs import run as running
+    from momostream.runs import commits
 
-    monkeypatch.setattr(running, "FLUSH_SECONDS", 0.0)
+    monkeypatch.setattr(commits, "FLUSH_SECONDS", 0.0)
     seen, store = [], tmp_path / "store.db"
     run = start(feed_path, FORECAST, tmp_path / "out.csv", store, commit_seconds=0.0)
     run.run(10, lambda run: seen.append(run.fleet.store.source("turbine.csv")))

@@ -71,7 +71,7 @@ def given(rows):
 def take(state, rows, plan=SIMPLE, key="A"):
     """Lines of the result for one batch of one key."""
     columns = ["key", "time", "reason", "row", *(["step", "step time"] if plan.horizon else []), "values"]
-    processor = cluster._Models(plan, None, 1024, True, False, columns)
+    processor = cluster._ModelProcessor(plan, None, 1024, True, False, columns)
     processor.init(state)
     found = list(processor.handleInputRows((key,), iter([given(rows)]), None))
     return found[0] if found else pd.DataFrame(columns=columns)
@@ -88,10 +88,10 @@ def test_same_as_the_runner_over_many_batches():
     lines = pd.concat([take(state, rows[at : at + 15]) for at in range(0, 90, 15)])
     fleet = Fleet(make_model(SIMPLE), warm_start=False)
     steps = take_rows(fleet, SIMPLE, "A", [Row(n, n, at, {"wind": w, "power": p}) for n, (at, w, p) in enumerate(rows)])
-    outlooks = PredictedValues.many(
+    predicted = PredictedValues.many(
         [step.prediction for step in steps if step.prediction], SIMPLE.targets, SIMPLE.level
     )
-    expected = np.array([[o.mean[0, 0], o.lower[0, 0], o.upper[0, 0]] for o in outlooks])
+    expected = np.array([[o.mean[0, 0], o.lower[0, 0], o.upper[0, 0]] for o in predicted])
     assert np.array_equal(np.stack(lines["values"].to_list()), expected)
     assert Parts.of(cluster._model(state.blocks)).chunks == Parts.of(fleet.model("A")).chunks
 
@@ -150,7 +150,7 @@ def test_late_rows_write_nothing():
     ("row", "reason"),
     [
         ((None, 5.0, 125.0), "the time is missing"),
-        ((np.datetime64("20000-01-01"), 5.0, 125.0), "the time is beyond what Python can tell"),
+        ((np.datetime64("20000-01-01"), 5.0, 125.0), "the time is out of range"),
         ((START, 5.0, np.inf), "the value of 'power' is infinite"),
         ((START, 1e60, 5.0), "the value of 'wind' is 1e+60"),
     ],
@@ -188,8 +188,8 @@ def test_forecasts_have_steps_and_their_times():
     expected = []
     for at, wind, power in rows:
         model.learn_one({"power": power}, {"wind": wind, "at": at})
-        outlook = PredictedValues.of(model.forecast(3, with_dist=True), plan.targets, plan.level)
-        expected.append(np.stack([outlook.mean, outlook.lower, outlook.upper], axis=2).reshape(3, 3))
+        predicted = PredictedValues.of(model.forecast(3, with_dist=True), plan.targets, plan.level)
+        expected.append(np.stack([predicted.mean, predicted.lower, predicted.upper], axis=2).reshape(3, 3))
     assert lines["step"].tolist() == [1, 2, 3] * 40
     assert np.array_equal(np.stack(lines["values"].to_list()), np.concatenate(expected))
     made, steps = (lines[name].to_numpy()[-3:].view("datetime64[us]").tolist() for name in ("time", "step time"))
@@ -199,7 +199,9 @@ def test_forecasts_have_steps_and_their_times():
 
 def test_keys_and_times_may_be_numbers():
     state = State()
-    processor = cluster._Models(SIMPLE, None, 4096, False, True, ["key", "time", "offset", "reason", "row", "values"])
+    processor = cluster._ModelProcessor(
+        SIMPLE, None, 4096, False, True, ["key", "time", "offset", "reason", "row", "values"]
+    )
     processor.init(state)
     times = [3.0, 1.0, 2.0, np.nan, np.inf]
     values = [np.array([time, 1.0]) for time in (3.0, 1.0, 2.0, 4.0, 5.0)]
@@ -216,7 +218,7 @@ def test_keys_and_times_may_be_numbers():
     [
         ({"wind": None}, "no column 'wind': use one of 'id', 'at', 'power'"),
         ({"wind": T.StringType()}, "column 'wind' holds string: cast it to numbers"),
-        ({"id": T.DoubleType()}, "column 'id' holds double: cast it to texts or whole numbers"),
+        ({"id": T.DoubleType()}, "column 'id' holds double: cast it to strings or integers"),
         ({"at": T.StringType()}, "column 'at' holds string: cast it to timestamps or numbers"),
     ],
 )
@@ -291,8 +293,10 @@ def expected_lines(plan, batches):
             refused += step.reason is not None
             if step.prediction is None:
                 continue
-            outlook = PredictedValues.of(step.prediction, plan.targets, plan.level)
-            cells = np.stack([outlook.mean, outlook.lower, outlook.upper], axis=2).reshape(len(outlook.mean), -1)
+            predicted = PredictedValues.of(step.prediction, plan.targets, plan.level)
+            cells = np.stack([predicted.mean, predicted.lower, predicted.upper], axis=2).reshape(
+                len(predicted.mean), -1
+            )
             for n, line in enumerate(cells.tolist(), 1):
                 lines[row[plan.key], row[plan.time], n] = line
     return lines, {key: Parts.of(fleet.model(key)).chunks for key in fleet}, refused

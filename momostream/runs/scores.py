@@ -36,7 +36,7 @@ FIRST_BLOCK, MAX_BLOCKS = 32, 256
 N_BINS = 20
 
 
-class _Waiting(NamedTuple):
+class _PendingPrediction(NamedTuple):
     """A prediction, the values that have come since, and the state of the feed when it was made."""
 
     predicted: PredictedValues
@@ -48,7 +48,7 @@ class _Waiting(NamedTuple):
     interval: float | None
 
 
-class _Block(NamedTuple):
+class _ScoreBlock(NamedTuple):
     """Sums over steps and rows, and how many they are, both of shape ``(n_scores, n_targets)``, up to a row."""
 
     sums: Array
@@ -118,8 +118,8 @@ class Track:
         shape = len(SCORES), n_steps, len(self.targets)
         self._sums, self._counts = np.zeros(shape), np.zeros(shape)
         self._pit = np.zeros((N_BINS, len(self.targets)))
-        self._waiting: deque[_Waiting] = deque()
-        self._blocks: list[_Block] = []
+        self._waiting: deque[_PendingPrediction] = deque()
+        self._blocks: list[_ScoreBlock] = []
         self._open = self._empty_block()
         self._block_rows = FIRST_BLOCK
         self._shares: list[tuple[int, dict[str, float]]] = []
@@ -127,9 +127,9 @@ class Track:
         self._time: float | None = None
         self._kind: str | None = None
 
-    def _empty_block(self) -> _Block:
+    def _empty_block(self) -> _ScoreBlock:
         shape = len(SCORES), len(self.targets)
-        return _Block(np.zeros(shape), np.zeros(shape), 0, np.nan)
+        return _ScoreBlock(np.zeros(shape), np.zeros(shape), 0, np.nan)
 
     # ------------------------------------------------------------------ the run
 
@@ -140,7 +140,9 @@ class Track:
             first = as_time("time", predicted.times[0])
             interval = None if first is None else first[0] - self._time
         Y = np.full(predicted.mean.shape, np.nan)
-        self._waiting.append(_Waiting(_slim(predicted), Y, self._last.copy(), self.n_rows, self._time, interval))
+        self._waiting.append(
+            _PendingPrediction(_slim(predicted), Y, self._last.copy(), self.n_rows, self._time, interval)
+        )
 
     def observe(self, row: int, y: Mapping[Any, Any], time: Any = None) -> bool:
         """Note a row: its number, its values, and its time if the rows of the feed have times.
@@ -166,23 +168,23 @@ class Track:
         """Keep the shares of a model's inputs, or of its experts, at this row."""
         self._shares.append((self._blocks[-1].row, {str(name): float(share) for name, share in shares.items()}))
 
-    def _step(self, waiting: _Waiting) -> int:
+    def _step(self, waiting: _PendingPrediction) -> int:
         """Steps from the row at which a prediction was made to the newest row."""
         if waiting.interval is None or waiting.time is None or self._time is None:
             return self.n_rows - waiting.row
         return round((self._time - waiting.time) / waiting.interval)
 
-    def _is_over(self, waiting: _Waiting) -> bool:
+    def _is_over(self, waiting: _PendingPrediction) -> bool:
         n_steps = len(waiting.Y)
         # By rows as well: if a feed changes to much shorter steps, the time of a long one may never come.
         return self._step(waiting) >= n_steps or self.n_rows - waiting.row >= 2 * n_steps
 
-    def _enter(self, waiting: _Waiting, values: Array) -> None:
+    def _enter(self, waiting: _PendingPrediction, values: Array) -> None:
         step = self._step(waiting)
         if 1 <= step <= len(waiting.Y):
             waiting.Y[step - 1] = values
 
-    def _score(self, waiting: _Waiting) -> None:
+    def _score(self, waiting: _PendingPrediction) -> None:
         predicted, Y = waiting.predicted, waiting.Y
         pit, log_density = predicted.judge(Y, self.targets)
         inside = np.where(np.isnan(pit), np.nan, is_inside(Y, predicted.lower, predicted.upper))
@@ -203,7 +205,7 @@ class Track:
         self._open = self._empty_block()
         if len(self._blocks) == MAX_BLOCKS:
             pairs = zip(self._blocks[::2], self._blocks[1::2], strict=True)
-            self._blocks = [_Block(a.sums + b.sums, a.counts + b.counts, b.row, b.time) for a, b in pairs]
+            self._blocks = [_ScoreBlock(a.sums + b.sums, a.counts + b.counts, b.row, b.time) for a, b in pairs]
             self._shares = self._shares[1::2]
             self._block_rows *= 2
 
@@ -265,7 +267,7 @@ class Track:
         return frame.set_axis(pd.Index([row for row, _ in self._shares], name="row", dtype=np.int64)).fillna(0.0)
 
     @property
-    def _all_blocks(self) -> list[_Block]:
+    def _all_blocks(self) -> list[_ScoreBlock]:
         return [*self._blocks, self._open] if self._open.counts.any() else self._blocks
 
     def _names(self, name: str | None = None) -> pd.Index[Any]:
@@ -298,9 +300,9 @@ class Track:
         track = cls(Vocabulary.from_state(state["targets"]).keys, state["n_steps"], state["level"])
         track.n_rows, track.n_scored = state["n_rows"], state["n_scored"]
         track._sums, track._counts, track._pit = (state[name].copy() for name in ("sums", "counts", "pit"))
-        track._blocks = [_Block(*parts) for parts in state["blocks"]]
+        track._blocks = [_ScoreBlock(*parts) for parts in state["blocks"]]
         sums, counts, row, time = state["open"]
-        track._open = _Block(sums.copy(), counts.copy(), row, time)
+        track._open = _ScoreBlock(sums.copy(), counts.copy(), row, time)
         track._block_rows, track._shares = state["block_rows"], [(row, shares) for row, shares in state["shares"]]
         track._last, track._time, track._kind = state["last"], state["time"], state["kind"]
         track._waiting.extend(_waiting_from_state(waiting, bounds) for waiting in state["waiting"])
@@ -315,7 +317,7 @@ def _means(sums: Array, counts: Array) -> Array:
 
 
 # Stores name the planes of a distribution "law".
-def _waiting_state(waiting: _Waiting) -> dict[str, Any]:
+def _waiting_state(waiting: _PendingPrediction) -> dict[str, Any]:
     predicted = waiting.predicted
     if not isinstance(predicted.prediction, Forecast):
         raise TypeError("a prediction of one row still waits for it: save between rows")
@@ -326,7 +328,7 @@ def _waiting_state(waiting: _Waiting) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _waiting_from_state(state: Mapping[str, Any], bounds: TargetMap | None) -> _Waiting:
+def _waiting_from_state(state: Mapping[str, Any], bounds: TargetMap | None) -> _PendingPrediction:
     series = Vocabulary.from_state(state["series"]).keys
     targets = None
     if bounds is not None:
@@ -336,7 +338,7 @@ def _waiting_from_state(state: Mapping[str, Any], bounds: TargetMap | None) -> _
     forecast = Forecast(_SingleValues(state["law"]), series, targets=targets)
     predicted = PredictedValues(state["mean"], state["lower"], state["upper"], None, forecast)
     parts = (state[name] for name in ("last", "row", "time", "interval"))
-    return _Waiting(predicted, state["Y"].copy(), *parts)
+    return _PendingPrediction(predicted, state["Y"].copy(), *parts)
 
 
 def _slim(predicted: PredictedValues) -> PredictedValues:

@@ -155,7 +155,7 @@ def test_late_rows_write_nothing():
         ((START, 1e60, 5.0), "the value of 'wind' is 1e+60"),
     ],
 )
-def test_poisoned_rows_are_refused(row, reason):
+def test_poisoned_rows_are_rejected(row, reason):
     state = State()
     lines = take(state, [row])
     assert len(lines) == 1 and lines["reason"][0].startswith(reason)
@@ -164,7 +164,7 @@ def test_poisoned_rows_are_refused(row, reason):
     assert cluster._model(state.blocks).n_rows == 5
 
 
-def test_rows_without_key_are_refused():
+def test_rows_without_key_are_rejected():
     state = State()
     lines = take(state, simple_rows(2), key="")
     assert lines["reason"].tolist() == ["the key is missing"] * 2
@@ -172,7 +172,7 @@ def test_rows_without_key_are_refused():
     assert state.written == []
 
 
-def test_missing_readings_are_no_reason_to_refuse():
+def test_missing_readings_are_not_a_reason_to_reject():
     at = START + timedelta(hours=9)
     state, rows = State(), [*simple_rows(20), (at, np.nan, 5.0), (at + timedelta(hours=1), 5.0, np.nan)]
     lines = take(state, rows)
@@ -282,15 +282,15 @@ def run(spark, folder, plan, schema):
 
 
 def expected_lines(plan, batches):
-    """What the runner makes of these rows, sorted by time within a batch: lines of forecasts, models, refused rows."""
-    fleet, lines, refused = Fleet(make_model(plan), warm_start=False), {}, 0
+    """The result of a run over these rows, sorted by time within a batch: lines of forecasts, models, rejected rows."""
+    fleet, lines, rejected = Fleet(make_model(plan), warm_start=False), {}, 0
     for batch in batches:
         usable = [row for row in batch if (row[plan.key] or " ").strip() and row[plan.time] is not None]
-        refused += len(batch) - len(usable)
+        rejected += len(batch) - len(usable)
         for row in sorted(usable, key=lambda row: row[plan.time]):
             values = {name: row[name] for name in plan.columns if row[name] is not None}
             (step,) = take_rows(fleet, plan, row[plan.key], [Row(0, 0, row[plan.time], values, row[plan.key])])
-            refused += step.reason is not None
+            rejected += step.reason is not None
             if step.prediction is None:
                 continue
             predicted = PredictedValues.of(step.prediction, plan.targets, plan.level)
@@ -299,7 +299,7 @@ def expected_lines(plan, batches):
             )
             for n, line in enumerate(cells.tolist(), 1):
                 lines[row[plan.key], row[plan.time], n] = line
-    return lines, {key: Parts.of(fleet.model(key)).chunks for key in fleet}, refused
+    return lines, {key: Parts.of(fleet.model(key)).chunks for key in fleet}, rejected
 
 
 def found_lines(spark, folder, plan):
@@ -344,11 +344,11 @@ def test_stream_is_the_runner(spark, tmp_path):
     progress = []
     for n, rows in enumerate(batches):
         write_rows(tmp_path / "rows", n, rows)
-        # The second query goes on from the checkpoint of the first.
+        # The second query resumes from the checkpoint of the first.
         progress += run(spark, tmp_path, PLAN, schema)
     # As in a worker: more threads of BLAS add up in another order.
     with threadpool_limits(1):
-        lines, states, refused = expected_lines(PLAN, batches)
+        lines, states, rejected = expected_lines(PLAN, batches)
     found, found_states, dead = found_lines(spark, tmp_path, PLAN)
     assert found == lines
     assert found_states == states
@@ -357,7 +357,7 @@ def test_stream_is_the_runner(spark, tmp_path):
     assert reasons.count("the time is missing") == 1
     assert sum(reason.endswith("is not after that of the row before") for reason in reasons) == 2
     assert sum(reason.startswith(f"the value of {PLAN.targets[0]!r} is 1e+60") for reason in reasons) == 1
-    assert dead.count() == refused == 6
+    assert dead.count() == rejected == 6
     assert dead.columns == ["turbine", "time", "place", "reason", "row"]
     assert None not in {row["place"] for row in dead.collect()}
     counts = [step.observedMetrics[cluster.METRICS] for step in progress]

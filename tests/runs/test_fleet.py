@@ -98,7 +98,7 @@ def test_forecasters_leave_and_come_back(path):
         assert states(tiny) == states(plenty)
 
 
-def test_a_fleet_that_is_opened_again_goes_on(path, quick_warm_start):
+def test_a_fleet_that_is_opened_again_resumes(path, quick_warm_start):
     feed = list(rows(400))
     whole = Fleet(MOMoGPRegressor(**SMALL), warm_start=True)
     expected = run(whole, feed)
@@ -117,7 +117,7 @@ def test_a_fleet_that_is_opened_again_goes_on(path, quick_warm_start):
 # ---------------------------------------------------------------------- exactly once
 
 
-def test_what_leaves_between_commits_is_not_in_the_store_yet(path):
+def test_models_that_leave_between_commits_are_not_in_the_store_yet(path):
     feed = list(rows(200))
     with Fleet(MOMoGPRegressor(**SMALL), store=Store(path), memory_budget=0) as members:
         run(members, feed[:150])
@@ -136,7 +136,7 @@ def test_what_leaves_between_commits_is_not_in_the_store_yet(path):
         assert sum(reopened.load(key).n_rows for key in reopened.keys()) == 200
 
 
-def test_what_leaves_between_commits_takes_no_memory(path):
+def test_models_that_leave_between_commits_take_no_memory(path):
     with Fleet(MOMoGPRegressor(**SMALL), store=Store(path), memory_budget=400_000) as members:
         for n in range(60):
             members.learn_one(n, {"wind": float(n)}, {"power": 1.0})
@@ -154,7 +154,7 @@ def test_without_a_store_nothing_can_be_committed():
         members.commit()
 
 
-def test_only_what_was_touched_is_written(path):
+def test_only_models_in_use_are_written(path):
     with Fleet(MOMoGPRegressor(**SMALL), store=Store(path)) as members:
         run(members, rows(200))
         members.commit()
@@ -182,7 +182,7 @@ def test_a_commit_that_fails_can_be_repeated(path):
         assert states(members) == states(plenty)
 
 
-def test_what_had_left_when_a_commit_failed_is_not_taken_for_what_it_was(path):
+def test_models_that_left_before_a_failed_commit_are_as_they_were(path):
     feed = list(rows(300))
     with Fleet(MOMoGPRegressor(**SMALL), store=Store(path), memory_budget=0) as members:
         run(members, feed[:100])
@@ -195,15 +195,15 @@ def test_what_had_left_when_a_commit_failed_is_not_taken_for_what_it_was(path):
         with pytest.raises(StoreError, match="open the store again"):
             run(members, feed[250:])
     with Fleet(MOMoGPRegressor(**SMALL), store=Store(path), memory_budget=0) as members:
-        place = members.store.source("farm")
-        run(members, feed[place.offset :])
+        position = members.store.source("farm")
+        run(members, feed[position.offset :])
         members.commit(Position("farm", 300, 300))
         plenty = Fleet(MOMoGPRegressor(**SMALL))
         run(plenty, feed)
         assert states(members) == states(plenty)
 
 
-def test_a_model_can_be_taken_in_once(path):
+def test_a_model_can_be_added_once(path):
     model = MOMoGPRegressor(**SMALL)
     model.learn_one({"wind": 1.0}, {"power": 2.0})
     with Fleet(MOMoGPRegressor(**SMALL), store=Store(path)) as members:
@@ -228,9 +228,9 @@ def take_all(path, tell=lambda: None):
     with Fleet(
         MOMoGPRegressor(**SMALL), store=Store(path, timeout=30.0), memory_budget=600_000, warm_start=True
     ) as members:
-        place = members.store.source("farm") or Position("farm", 0, 0)
-        outputs, dead, n_bad = [], [], place.n_bad
-        for n in range(place.offset, N_ROWS):
+        position = members.store.source("farm") or Position("farm", 0, 0)
+        outputs, dead, n_bad = [], [], position.n_bad
+        for n in range(position.offset, N_ROWS):
             key, x, y = feed[n]
             if n % 37 == 5:
                 y = {"power": "broken"}
@@ -285,9 +285,9 @@ def test_kills_at_random_moments_leave_no_trace(tmp_path, quick_warm_start):
         assert os.waitpid(child, 0)[1] == signal.SIGKILL, "it ended before it could be killed"
         if path.exists():
             with Store(path) as opened:
-                place = opened.source("farm") or Position("farm", 0, 0)
-                assert sum(opened.load(key).n_rows for key in opened.keys()) == place.offset - place.n_bad
-                offsets.append(place.offset)
+                position = opened.source("farm") or Position("farm", 0, 0)
+                assert sum(opened.load(key).n_rows for key in opened.keys()) == position.offset - position.n_bad
+                offsets.append(position.offset)
     assert offsets == sorted(offsets)
     assert len(set(offsets)) > 5
     take_all(path)
@@ -297,7 +297,7 @@ def test_kills_at_random_moments_leave_no_trace(tmp_path, quick_warm_start):
 # ---------------------------------------------------------------------- memory
 
 
-def test_live_models_stay_within_the_budget():
+def test_loaded_models_stay_within_the_budget():
     members = Fleet(MOMoGPRegressor(seed=0), memory_budget=2_000_000)
     most = 0
     for key, x, y in rows(900, 12):
@@ -331,7 +331,7 @@ def test_a_row_does_not_look_at_other_models(monkeypatch):
     assert len(looked) < 10
 
 
-def test_a_model_at_rest_is_several_times_smaller():
+def test_a_compressed_model_is_several_times_smaller():
     members = Fleet(MOMoGPRegressor(seed=0))
     run(members, rows(600, 1))
     assert Packed(members.model("T00")).nbytes < 0.2 * members.model("T00").nbytes
@@ -347,7 +347,7 @@ def test_bad_rows_do_not_fill_the_memory(path):
         assert members.n_live == 1
 
 
-def test_a_model_that_cannot_be_put_to_rest_is_not_lost():
+def test_a_model_that_cannot_be_saved_is_not_lost():
     members = Fleet(MOMoGPRegressor(**SMALL), memory_budget=0)
     members.learn_one("a", {frozenset("x"): 1.0}, {"power": 1.0})
     with pytest.raises(TypeError, match="cannot save the key"):
@@ -383,7 +383,7 @@ def test_a_bad_row_leaves_everything_as_it_was():
 
 
 @pytest.mark.parametrize("key", [3.5, 1.0, True, None, ("a", 2.5)])
-def test_other_keys_are_refused(key):
+def test_other_keys_are_rejected(key):
     members = Fleet(MOMoGPRegressor(**SMALL))
     members.learn_one(1, {"wind": 1.0}, {"power": 1.0})
     x, y = {"wind": 1.0}, {"power": 1.0}
@@ -424,7 +424,7 @@ def test_a_function_makes_the_model_of_a_key():
 
 
 @pytest.mark.parametrize("budget", [-1, 1.5, None, True])
-def test_budgets_that_make_no_sense_are_refused(budget):
+def test_budgets_that_make_no_sense_are_rejected(budget):
     with pytest.raises(ValueError, match="memory_budget"):
         Fleet(MOMoGPRegressor(**SMALL), memory_budget=budget)
 

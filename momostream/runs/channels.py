@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 
 from momostream.distributions.values import PredictedValues
 from momostream.feeds.brokers import Outlet
-from momostream.feeds.files import Row
 from momostream.feeds.outputs import Lines, Sink, Written, alarm_texts
+from momostream.feeds.rows import Row
 from momostream.runs.plan import Plan, Step
 from momostream.storage.store import DeadLetter, Output, Store
 

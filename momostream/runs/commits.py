@@ -11,8 +11,9 @@ import time
 from pathlib import Path
 from typing import Any
 
-from momostream.feeds.files import Refused, Row, Source
+from momostream.feeds.files import Source
 from momostream.feeds.outputs import Written
+from momostream.feeds.rows import Refused, Row
 from momostream.runs.channels import Channels
 from momostream.runs.fleet import Fleet
 from momostream.storage.store import Position

@@ -6,7 +6,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Any
 
 from momostream.distributions.values import PredictedValues
-from momostream.feeds.files import Row
+from momostream.feeds.rows import Row
 from momostream.runs.plan import Plan, shares
 from momostream.runs.scores import Track
 

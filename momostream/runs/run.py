@@ -24,8 +24,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from threadpoolctl import threadpool_limits
 
 from momostream.distributions.values import PredictedValues
-from momostream.feeds.files import Event, FeedError, Refused, Row, Source, refusal
+from momostream.feeds.files import Event, FeedError, Source, refusal
 from momostream.feeds.outputs import Written
+from momostream.feeds.rows import Refused, Row
 from momostream.runs.channels import ONLY, Channel, Channels, OutputLine, letter_text, model_key
 from momostream.runs.commits import Commits, source_name
 from momostream.runs.fleet import Fleet

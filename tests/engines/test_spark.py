@@ -4,11 +4,11 @@ import json
 import os
 import shutil
 from datetime import datetime, timedelta
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
-from conftest import ROOT
 from threadpoolctl import threadpool_limits
 
 from benchmarks.tools.fleet_spark import LOCAL, PLAN, kill_spark, start_session
@@ -34,6 +34,7 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
 ]
 
+ROOT = Path(__file__).resolve().parents[2]
 SIMPLE = Plan(("power",), ("wind",), "at", key="id")
 START = datetime(2024, 3, 10, 1, 30)
 
@@ -199,9 +200,8 @@ def test_forecasts_have_steps_and_their_times():
 
 def test_keys_and_times_may_be_numbers():
     state = State()
-    processor = cluster._ModelProcessor(
-        SIMPLE, None, 4096, False, True, ["key", "time", "offset", "reason", "row", "values"]
-    )
+    columns = ["key", "time", "offset", "reason", "row", "values"]
+    processor = cluster._ModelProcessor(SIMPLE, None, 4096, False, True, columns)
     processor.init(state)
     times = [3.0, 1.0, 2.0, np.nan, np.inf]
     values = [np.array([time, 1.0]) for time in (3.0, 1.0, 2.0, 4.0, 5.0)]

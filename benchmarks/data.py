@@ -32,7 +32,7 @@ KNOWN, PAGE = ROOT / "benchmarks" / "data.json", ROOT / "benchmarks" / "DATA.md"
 LAGGED = {"etth1_lags": "etth1"}
 
 
-class Plan(NamedTuple):
+class Case(NamedTuple):
     """What is forecast of a file: ``kinds`` of columns but not ``without``, ``horizons`` and ``season`` in rows.
 
     Rows are every ``step``-th from ``first`` on, ``rows`` of them.
@@ -48,13 +48,13 @@ class Plan(NamedTuple):
 
 
 FORECASTS = {
-    "windturbine": Plan(("inputs", "targets"), (10,), None, 3600),
-    "etth1": Plan(("targets",), (1, 6, 24), 24, 4000),
-    "turkey_wind_scada": Plan(("inputs", "targets"), (6, 36), 144, 4000, without=("wind_direction_deg",)),
-    "tetouan_power": Plan(("targets",), (6, 144), 144, 4000),
+    "windturbine": Case(("inputs", "targets"), (10,), None, 3600),
+    "etth1": Case(("targets",), (1, 6, 24), 24, 4000),
+    "turkey_wind_scada": Case(("inputs", "targets"), (6, 36), 144, 4000, without=("wind_direction_deg",)),
+    "tetouan_power": Case(("targets",), (6, 144), 144, 4000),
     # The simulation starts with a transient.
-    "openfast_5mw_land_wturb": Plan(("inputs", "targets"), (20,), None, 3600, first=1600, step=2),
-    "beijing_pm25_12sites": Plan(("targets",), (6,), 24, 4000),
+    "openfast_5mw_land_wturb": Case(("inputs", "targets"), (20,), None, 3600, first=1600, step=2),
+    "beijing_pm25_12sites": Case(("targets",), (6,), 24, 4000),
 }
 # Series to forecast are standardised by so many rows.
 SCALED_BY = 500
@@ -88,7 +88,7 @@ class Series(NamedTuple):
 
 
 def folder() -> Path:
-    """Where the data sets are; exits with a clear word if they are not there."""
+    """The folder of the data sets; exits with a message if they are not there."""
     place = Path(os.environ.get("MOMOSTREAM_DATA", ROOT.parent / "shared" / "data"))
     if not (place / "columns.json").is_file():
         raise SystemExit(f"no data sets in {place}: set MOMOSTREAM_DATA to the folder that holds columns.json")
@@ -133,16 +133,16 @@ def stream(name: str, rows: int) -> Feed:
 
 
 def series(name: str, rows: int) -> Series:
-    """The first rows of a plan of `FORECASTS`, standardised by the known values of the first `SCALED_BY` of them.
+    """The first rows of a case of `FORECASTS`, standardised by the known values of the first `SCALED_BY` of them.
 
     A series that is constant there is scaled by all rows, and left out if it is constant in these as well.
     """
     frame, inputs, targets = read(name)
-    plan, kinds = FORECASTS[name], {"inputs": inputs, "targets": targets}
-    names = [column for kind in plan.kinds for column in kinds[kind] if column not in plan.without]
-    frame = frame.iloc[plan.first :: plan.step].iloc[:rows]
+    case, kinds = FORECASTS[name], {"inputs": inputs, "targets": targets}
+    names = [column for kind in case.kinds for column in kinds[kind] if column not in case.without]
+    frame = frame.iloc[case.first :: case.step].iloc[:rows]
     # Seasons are known where there are dates; other clocks count seconds of a simulation.
-    times = None if plan.season is None else pd.DatetimeIndex(pd.to_datetime(frame[about()[name]["time"]]))
+    times = None if case.season is None else pd.DatetimeIndex(pd.to_datetime(frame[about()[name]["time"]]))
     frame = frame[names].astype(float)
     # Not by the deviation: that of a constant is not exactly zero.
     frame = frame.loc[:, frame.max() > frame.min()]

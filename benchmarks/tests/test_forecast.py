@@ -60,7 +60,7 @@ def small_file(tmp_path, monkeypatch):
     frame.to_csv(tmp_path / "small.csv.gz", index=False)
     about = {"file": "small.csv.gz", "rows": 1400, "inputs": ["a", "stuck", "other"], "targets": ["late", "gaps"]}
     (tmp_path / "columns.json").write_text(json.dumps({"small": about}))
-    plan = data.Plan(("inputs", "targets"), (2,), None, 700, without=("other",), first=3, step=2)
+    plan = data.Case(("inputs", "targets"), (2,), None, 700, without=("other",), first=3, step=2)
     monkeypatch.setenv("MOMOSTREAM_DATA", str(tmp_path))
     monkeypatch.setitem(data.FORECASTS, "small", plan)
     return frame

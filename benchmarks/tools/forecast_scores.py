@@ -1,10 +1,10 @@
-"""Scores of forecasts, from what was recorded while they were made.
+"""Scores of forecasts, recorded while they were made.
 
 A forecast is a distribution for each of (H steps) x (P series). RMSE is the mean over steps and series of each one's
 root mean square error; pooled, it is the mean over series of the root of the mean square over all steps, which weighs
 the far steps more. MASE is the mean over series of each one's absolute error in units of that of its last value one
 step ahead. All other scores are means over values. NLPD is that of single values, not joint. Coverage is that of
-`benchmarks.tools.stream_scores`. What is missing is not scored.
+`benchmarks.tools.stream_scores`. Missing values are not scored.
 """
 
 from __future__ import annotations
@@ -13,10 +13,17 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import betaln, stdtr
+from scipy.special import stdtr
 
 from benchmarks.data import SCALED_BY, forward_filled
-from benchmarks.tools.stream_scores import LEVELS, latencies, resolution
+from benchmarks.tools.stream_scores import (
+    coverage,
+    latencies,
+    randomised_pit,
+    resolution,
+    standard_crps,
+    standard_log_pdf,
+)
 
 Array = NDArray[np.float64]
 Rows = NDArray[np.int64]
@@ -57,14 +64,9 @@ class Students(NamedTuple):
     width: Array
     dof: Array
 
-    def _standardised(self, y: Array) -> tuple[Array, Array]:
-        """Distance from the mean in widths, and the log density of that."""
-        z, nu = (y - self.mean) / self.width, self.dof
-        return z, -betaln(0.5, nu / 2) - 0.5 * np.log(nu) - (nu + 1) / 2 * np.log1p(z**2 / nu)
-
     def log_pdf(self, y: Array) -> Array:
         """Log density of each value."""
-        return self._standardised(y)[1] - np.log(self.width)
+        return standard_log_pdf((y - self.mean) / self.width, self.dof) - np.log(self.width)
 
     def cdf(self, y: Array) -> Array:
         """Distribution function of each value."""
@@ -72,14 +74,11 @@ class Students(NamedTuple):
 
     def crps(self, y: Array) -> Array:
         """E|Y - y| - E|Y - Y'| / 2 in closed form."""
-        nu, (z, log_pdf) = self.dof, self._standardised(y)
-        spread = np.sqrt(nu) * np.exp(betaln(0.5, nu - 0.5) - 2.0 * betaln(0.5, nu / 2))
-        tails = np.exp(log_pdf) * (nu + z**2) - spread
-        return np.asarray(self.width * (z * (2.0 * self.cdf(y) - 1.0) + 2.0 * tails / (nu - 1.0)))
+        return np.asarray(self.width * standard_crps((y - self.mean) / self.width, self.dof))
 
 
 class Record:
-    """What a run leaves behind: arrays (n_rows, H, P) by origin, NaN where nothing was predicted or known.
+    """Scores of a run: arrays (n_rows, H, P) by origin, NaN where nothing was predicted or known.
 
     Parameters
     ----------
@@ -112,8 +111,8 @@ class Record:
         mean, truth = distribution.mean, self.Y[origin + 1 : origin + 1 + self.horizon]
         known = ~np.isnan(truth)
         y = np.where(known, truth, mean)
-        low, high = distribution.cdf(y - self._half), distribution.cdf(y + self._half)
-        found = (y - mean, -distribution.log_pdf(y), distribution.crps(y), low + self._draws[origin] * (high - low))
+        u = randomised_pit(distribution, y, self._half, self._draws[origin])
+        found = (y - mean, -distribution.log_pdf(y), distribution.crps(y), u)
         for kept, values in zip((self.error, self.nlpd, self.crps, self.u), found, strict=True):
             if np.isnan(values[known]).any():
                 raise ValueError(f"origin {origin}: a score is NaN")
@@ -133,10 +132,9 @@ class Record:
         >>> found["coverage"], np.round(found["by_step"]["rmse"], 2).tolist()
         ([0.25, 1.0, 1.0], [1.41, 2.0])
         """
-        error, distance = self.error[origins], np.abs(self.u[origins] - 0.5)
+        error, u = self.error[origins], self.u[origins]
         rmse = np.sqrt(np.nanmean(error**2, axis=0))
         size = np.abs(error)
-        known = distance[~np.isnan(distance)]
         return {
             "rmse": float(rmse.mean()),
             "rmse_pooled": float(np.sqrt(np.nanmean(error**2, axis=(0, 1))).mean()),
@@ -144,7 +142,7 @@ class Record:
             "mase": float((np.nanmean(size, axis=(0, 1)) / naive_error(self.Y)).mean()),
             "nlpd": float(np.nanmean(self.nlpd[origins])),
             "crps": float(np.nanmean(self.crps[origins])),
-            "coverage": [float((known < level / 2).mean()) for level in LEVELS],
+            "coverage": coverage(u[~np.isnan(u)]),
             "by_step": {"rmse": rmse.mean(axis=1).tolist(), "mae": np.nanmean(size, axis=(0, 2)).tolist()},
         }
 

@@ -6,6 +6,9 @@ reading ``y`` says that the value lies within ``r / 2`` of it, so its ``u`` is d
 ``F(y - r / 2)`` and ``F(y + r / 2)``. A distribution that is wide beside ``r`` is scored as usual; a distribution that
 stands on one repeated reading gets a uniform ``u``, as the true distribution would, instead of a half each time. The
 interval of level ``l`` covers where ``|u - 1/2| < l / 2``.
+
+Densities and CRPS of rivals are computed here in closed form, not by `momostream.distributions`, which integrates
+numerically: the two check each other in the tests of the benchmarks.
 """
 
 from __future__ import annotations
@@ -70,21 +73,48 @@ class Student(NamedTuple):
 
     def crps(self, y: Array) -> Array:
         """Closed form: E|Y - y| - E|Y - Y'| / 2."""
-        nu, width = self.dof, np.sqrt(np.diag(self.scale))
-        z = (y - self.mean) / width
-        pdf = np.exp(-betaln(0.5, nu / 2) - 0.5 * np.log(nu) - (nu + 1) / 2 * np.log1p(z**2 / nu))
-        distance = z * (2.0 * stdtr(nu, z) - 1.0) + 2.0 * pdf * (nu + z**2) / (nu - 1.0)
-        half_spread = 2.0 * np.sqrt(nu) / (nu - 1.0) * np.exp(betaln(0.5, nu - 0.5) - 2.0 * betaln(0.5, nu / 2))
-        return np.asarray(width * (distance - half_spread))
+        width = np.sqrt(np.diag(self.scale))
+        return np.asarray(width * standard_crps((y - self.mean) / width, self.dof))
+
+
+def standard_log_pdf(z: Array, dof: Array | float) -> Array:
+    """Log density of a Student-t of width 1 around 0."""
+    return np.asarray(-betaln(0.5, dof / 2) - 0.5 * np.log(dof) - (dof + 1) / 2 * np.log1p(z**2 / dof))
+
+
+def standard_crps(z: Array, dof: Array | float) -> Array:
+    """CRPS of a Student-t of width 1 around 0: E|Z - z| - E|Z - Z'| / 2 in closed form, ``dof > 1``."""
+    between = np.sqrt(dof) * np.exp(betaln(0.5, dof - 0.5) - 2.0 * betaln(0.5, dof / 2))
+    tails = np.exp(standard_log_pdf(z, dof)) * (dof + z**2) - between
+    return np.asarray(z * (2.0 * stdtr(dof, z) - 1.0) + 2.0 * tails / (dof - 1.0))
+
+
+class WithCdf(Protocol):
+    """A distribution that knows its distribution function."""
+
+    def cdf(self, y: Array) -> Array:
+        """Distribution function of each value."""
+
+
+def randomised_pit(distribution: WithCdf, y: Array, half: Array, draws: Array) -> Array:
+    """``u`` of each value: between the probabilities below both ends of its reading, by uniform ``draws``."""
+    low, high = distribution.cdf(y - half), distribution.cdf(y + half)
+    return low + draws * (high - low)
+
+
+def coverage(u: Array) -> list[float]:
+    """Share of values inside the central interval of each of `LEVELS`."""
+    distance = np.abs(u - 0.5)
+    return [float((distance < level / 2).mean()) for level in LEVELS]
 
 
 class Record:
-    """What a run leaves behind: one row per observation, NaN where nothing was predicted.
+    """Scores of a run: one row per observation, NaN where nothing was predicted.
 
     Parameters
     ----------
     Y
-        Targets, shape (n_rows, P), complete: what was hidden from the model is scored as well.
+        Targets, shape (n_rows, P), complete: values that were hidden from the model are scored as well.
     seed
         Of the uniform draws in the probability integral transform. The same for all models of a feed.
     """
@@ -110,8 +140,7 @@ class Record:
         self.error[row] = y - distribution.mean
         self.nlpd[row] = -distribution.log_pdf(y)
         self.crps[row] = distribution.crps(y)
-        low, high = distribution.cdf(y - self._half), distribution.cdf(y + self._half)
-        self.u[row] = low + self._draws[row] * (high - low)
+        self.u[row] = randomised_pit(distribution, y, self._half, self._draws[row])
         if any(np.isnan(kept[row]).any() for kept in (self.error, self.nlpd, self.crps, self.u)):
             raise ValueError(f"row {row}: a score is NaN")
 
@@ -127,13 +156,13 @@ class Record:
         {'rmse': 1.41, 'mae': 1.0, 'nlpd': 1.9, 'crps': 0.84, 'coverage': [0.5, 1.0, 1.0]}
         """
         rows = first + np.flatnonzero(~np.isnan(self.nlpd[first:stop]))
-        error, distance = self.error[rows], np.abs(self.u[rows] - 0.5)
+        error = self.error[rows]
         return {
             "rmse": float(np.sqrt((error**2).mean(axis=0)).mean()),
             "mae": float(np.abs(error).mean()),
             "nlpd": float(self.nlpd[rows].mean()),
             "crps": float(self.crps[rows].mean()),
-            "coverage": [float((distance < level / 2).mean()) for level in LEVELS],
+            "coverage": coverage(self.u[rows]),
         }
 
     def cost(self, first: int, stop: int) -> dict[str, Any]:

@@ -81,7 +81,7 @@ def open_fleet(
     from momostream.storage.store import Store
 
     if store is None:
-        with Fleet(make_model(plan, settings), memory_budget=memory, kin=warm_start) as fleet:
+        with Fleet(make_model(plan, settings), memory_budget=memory, warm_start=warm_start) as fleet:
             yield fleet
         return
     with Store(store) as opened:
@@ -92,7 +92,7 @@ def open_fleet(
             before, asked = ({**said, **said["plan"], **said["settings"]} for said in (about, now))
             must_agree(before, {name: value for name, value in asked.items() if name not in {"plan", "settings"}})
         settings = {"seed": 0} | about.get("settings", {}) | settings
-        with Fleet(make_model(plan, settings), store=opened, memory_budget=memory, kin=warm_start) as fleet:
+        with Fleet(make_model(plan, settings), store=opened, memory_budget=memory, warm_start=warm_start) as fleet:
             fleet.about = now | {"settings": settings}
             yield fleet
 

@@ -89,7 +89,7 @@ def _format_of(run: Run, output: str, format: Format | None) -> str:
     from momostream.feeds.brokers import is_broker
     from momostream.feeds.outputs import format_for
 
-    before = None if run.place is None or run.written("outputs") is None else run.place.more["format"]
+    before = None if run.position is None or run.written("outputs") is None else run.position.more["format"]
     by_name = "jsonl" if output == STORE or is_broker(output) else format_for(output)
     asked: str = before or by_name if format is None else format.value
     if before is not None:

@@ -207,8 +207,8 @@ class _Request:
 def _work(request: _Request, run: Run, source: Any) -> None:
     """Take the rows of the feed, then print scores and write the report."""
     store, report, quiet = request.storing.store, request.display.report, request.quiet
-    if run.place is not None and run.place.number and not quiet:
-        notify(f"resuming after row {run.place.number:,} of {source.name}")
+    if run.position is not None and run.position.number and not quiet:
+        notify(f"resuming after row {run.position.number:,} of {source.name}")
     with open_channels(run, request.destinations, request.predictions.format):
         try:
             run_watched(run, source, request.reading.limit, request.display.live, quiet, request.output)

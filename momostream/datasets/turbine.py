@@ -1,9 +1,11 @@
-"""A wind turbine on arrays: its machine, its weather, and what happens to it in time.
+"""A wind turbine on arrays: the machine, its weather, and the events of its life.
 
 A small aeroelastic simulation is integrated in fixed steps, from the outside in: the weather, turbulence and gusts,
 three blades of three elements each in a wake that follows their thrust, a rotor with its generator and pitch
-controller, the tower, and the heat of the generator. What is drawn at random comes from generators that are handed in,
-and times are seconds after the start: names, calendars and sensors belong to `momostream.datasets.wind`.
+controller, the tower, and the heat of the generator. Callers pass in the random generators, and times are seconds after
+the start: names, calendars and sensors belong to `momostream.datasets.wind`.
+
+The file is long because the machine is one: constants, forces and motion are read side by side.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ from numpy.typing import NDArray
 
 from momostream.kernels._compile import kernel, ro, rw
 
-__all__ = ["PLANS", "Event", "Plan", "Site", "Timeline", "Turbine", "Weather", "lagging_blade"]
+__all__ = ["SCENARIOS", "Event", "Scenario", "Site", "Timeline", "Turbine", "Weather", "lagging_blade"]
 
 f8 = types.f8
 Array = NDArray[np.float64]
@@ -84,9 +86,9 @@ WEAR_RISE = 25.0  # K at rated speed
 # length^(2/3) add up to a spectrum of slope -5/3 between the longest and the shortest.
 EDDY_LENGTHS = 500.0 * 0.25 ** np.arange(5)
 EDDY_SHARES = np.sqrt(EDDY_LENGTHS ** (2 / 3) / np.sum(EDDY_LENGTHS ** (2 / 3)))
-# What an eddy that is small beside the rotor still moves, averaged over it.
+# Share of an eddy's wind that is left after averaging over the rotor: little of eddies that are small beside it.
 EDDY_ON_ROTOR = 1 / np.sqrt(1 + (0.5 * ROTOR_RADIUS / EDDY_LENGTHS) ** 2)
-# The rest turns up as differences across the rotor, half from top to bottom, half from side to side.
+# The rest appears as differences across the rotor, half from top to bottom, half from side to side.
 GRADIENT_LENGTH = 0.5 * ROTOR_RADIUS
 GRADIENT_SHARE = math.sqrt(0.5 * np.sum(EDDY_SHARES**2 * (1 - EDDY_ON_ROTOR**2)))
 N_NORMALS = len(EDDY_LENGTHS) + 2
@@ -109,7 +111,7 @@ MEAN_TEMPERATURE, ICING_TEMPERATURE = 10.0, -4.0
 
 
 class Site(NamedTuple):
-    """Where a turbine stands and in what it differs from its neighbours."""
+    """Position of a turbine in its farm, and how it differs from its neighbours."""
 
     number: int = 0
     position: tuple[float, float] = (0.0, 0.0)
@@ -121,7 +123,7 @@ class Site(NamedTuple):
 
 @kernel(types.void(ro(2), ro(1), ro(1), rw(1), rw(2)))
 def _wander(normals: Array, decays: Array, spreads: Array, state: Array, out: Array) -> None:
-    """Run first-order processes, one per column, on from `state`, which is overwritten."""
+    """Continue first-order processes, one per column, from `state`, which is overwritten."""
     for i in range(out.shape[0]):
         for k in range(out.shape[1]):
             kick = spreads[k] * math.sqrt(1.0 - decays[k] ** 2)
@@ -137,7 +139,7 @@ class Weather:
     rng
         Of the region: the same for all its sites.
     site
-        Where the weather is wanted.
+        The turbine that sees the weather.
     mean_wind
         Long-term mean at hub height, m/s.
     icing
@@ -155,7 +157,7 @@ class Weather:
         self._mean_temperature = ICING_TEMPERATURE if icing else MEAN_TEMPERATURE
         self._second_of_day = second_of_day
         self._state = np.zeros(len(WANDER_SECONDS))
-        # Before the first row, too: the wind at the far edge of a farm has passed the near one earlier.
+        # From before the first row: the wind at the far edge of a farm has passed the near edge earlier.
         self._begins = -DAY
         self._times, self._wind, self._direction, self._temperature = self._draw_day()
 
@@ -193,7 +195,7 @@ class Weather:
 
 
 class Event(NamedTuple):
-    """Something that happens to a turbine for a while."""
+    """A gust, a fault or another change that a turbine has for a while."""
 
     start: float  # s after the start of the feed
     end: float
@@ -206,8 +208,8 @@ class Event(NamedTuple):
         return np.interp(times, [self.start, self.start + ramp, self.end - ramp, self.end], [0, 1, 1, 0])
 
 
-class Plan(NamedTuple):
-    """What happens how often and for how long."""
+class Scenario(NamedTuple):
+    """Kinds of events, how often they happen and for how long."""
 
     kinds: tuple[str, ...]
     gap: float  # mean time between events, s
@@ -215,35 +217,35 @@ class Plan(NamedTuple):
     longest: float
 
 
-PLANS = {
-    "gusts": Plan(("gust",), 1 * HOUR, 10.0, 14.0),
-    "icing": Plan(("icing",), 10 * HOUR, 2 * HOUR, 6 * HOUR),
-    "faults": Plan(("pitch_lag", "bearing_wear"), 6 * HOUR, 1 * HOUR, 4 * HOUR),
-    "regimes": Plan(("curtailment", "derating", "new_controller"), 4 * HOUR, 1 * HOUR, 6 * HOUR),
+SCENARIOS = {
+    "gusts": Scenario(("gust",), 1 * HOUR, 10.0, 14.0),
+    "icing": Scenario(("icing",), 10 * HOUR, 2 * HOUR, 6 * HOUR),
+    "faults": Scenario(("pitch_lag", "bearing_wear"), 6 * HOUR, 1 * HOUR, 4 * HOUR),
+    "regimes": Scenario(("curtailment", "derating", "new_controller"), 4 * HOUR, 1 * HOUR, 6 * HOUR),
 }
 
 
 class Timeline:
-    """The events of one plan, one after another, for ever.
+    """The events of one scenario, one after another, without end.
 
     Parameters
     ----------
     rng
-        Of this plan alone.
-    plan
-        What is to happen.
+        Of this scenario alone.
+    scenario
+        The kinds of events, and how often they happen.
     """
 
-    def __init__(self, rng: np.random.Generator, plan: Plan) -> None:
+    def __init__(self, rng: np.random.Generator, scenario: Scenario) -> None:
         self._rng = rng
-        self._plan = plan
+        self._scenario = scenario
         self._events = [self._after(0.0)]
 
     def _after(self, time: float) -> Event:
-        plan, rng = self._plan, self._rng
-        start = time + plan.gap * (0.5 + rng.exponential(0.5))
-        end = start + rng.uniform(plan.shortest, plan.longest)
-        return Event(start, end, plan.kinds[rng.integers(len(plan.kinds))], rng.random())
+        scenario, rng = self._scenario, self._rng
+        start = time + scenario.gap * (0.5 + rng.exponential(0.5))
+        end = start + rng.uniform(scenario.shortest, scenario.longest)
+        return Event(start, end, scenario.kinds[rng.integers(len(scenario.kinds))], rng.random())
 
     def between(self, start: float, end: float) -> list[Event]:
         """Events that touch an interval; those that end before it are forgotten."""
@@ -269,7 +271,7 @@ def lagging_blade(event: Event) -> int:
 
 
 def _conditions(times: Array, ambient: Array, events: list[Event]) -> Array:
-    """What `_simulate` has to know of ambient and events, by row."""
+    """Ambient temperature and effects of events by row, as `_simulate` takes them."""
     out = np.zeros((len(times), 8))
     out[:, AMBIENT] = ambient
     out[:, LAGGING] = -1
@@ -296,7 +298,7 @@ def _conditions(times: Array, ambient: Array, events: list[Event]) -> Array:
 
 # --- motion ---------------------------------------------------------------------------------------
 
-# Places in the arrays of `_simulate`.
+# Indices into the arrays of `_simulate`: its state, then its conditions.
 SPEED, AZIMUTH, SWAY, SWAY_RATE, INTEGRAL, RUNNING, MINUTE_WIND, HEAT = range(8)
 AMBIENT, ICE, LAGGING, WEAR, POWER_SHARE, SPEED_SHARE, TORQUE_SHARE, FINE_PITCH = range(8)
 N_READINGS = 14
@@ -366,6 +368,8 @@ def _pitch_demand(collective: float, dt: float, now: Array, state: Array) -> flo
     return min(max(state[INTEGRAL] + PITCH_KP * gain * error, least), FEATHER)
 
 
+# One long function: its parts share a dozen local values of the same step, in the order in which they act on each
+# other, and handing these from function to function would hide the physics without making any part reusable.
 @kernel(
     types.void(*[ro(1)] * 2, *[ro(2)] * 2, *[ro(1)] * 2, f8, types.i8, types.b1, *[rw(1)] * 4, rw(2)), reassociate=False
 )
@@ -389,8 +393,8 @@ def _simulate(
 
     `mean_wind`, `gusts` and the rows of `normals` go by step; `conditions` and `out` by row. `tower` is the exact
     transition of the free tower over a step, `site` holds turbulence intensity, lift and heat. `state`, `pitches`,
-    `wake` and `eddies` are overwritten by what they are at the end. A row of `out` is its last step, or the mean of its
-    steps where `averaged`.
+    `wake` and `eddies` are overwritten by their values at the end. A row of `out` is its last step, or the mean of its
+    steps if `averaged`.
     """
     turbulence, lift, heat = site[0], site[1], site[2]
     n_eddies = EDDY_LENGTHS.shape[0]
@@ -540,7 +544,7 @@ def _tower_step(dt: float) -> Array:
 
 
 def _settled(wind: float, ambient: float, rng: np.random.Generator) -> Array:
-    """About the state in which a turbine runs in a steady wind."""
+    """Approximate state of a turbine in a steady wind."""
     state = np.zeros(8)
     state[SPEED] = min(DESIGN_RATIO * wind / ROTOR_RADIUS, RATED_SPEED)
     state[AZIMUTH] = rng.uniform(0, 2 * math.pi)
@@ -551,12 +555,12 @@ def _settled(wind: float, ambient: float, rng: np.random.Generator) -> Array:
 
 
 class Turbine:
-    """A turbine in motion: each run goes on from where the last one ended.
+    """A turbine in motion: each run continues from the end of the last one.
 
     Parameters
     ----------
     site
-        Where it stands.
+        Its position, and how it differs from others.
     turbulence
         Intensity: standard deviation as a share of the mean wind.
     wind, ambient
@@ -606,14 +610,14 @@ class Turbine:
         self._pitches, self._wake, self._eddies = np.zeros(3), np.full(3, 0.3 * wind), rng.standard_normal(N_NORMALS)
 
     def run(self, times: Array, wind: Array, ambient: Array, gusts: list[Event], events: list[Event]) -> Array:
-        """Move on over the steps of some rows.
+        """Simulate the steps of some rows.
 
         Parameters
         ----------
         times, wind, ambient : ndarray of shape (n_rows * n_steps,)
             Ends of the steps in seconds, mean wind and temperature there.
         gusts, events
-            What goes on meanwhile.
+            Events that fall into these steps.
 
         Returns
         -------

@@ -1,8 +1,8 @@
-"""Simulated feeds: a wind turbine that runs for ever, and a farm of them under one weather.
+"""Simulated feeds: a wind turbine without end, and a farm of them under one weather.
 
-`momostream.datasets.turbine` simulates what there is to be read; here it gets names, units, timestamps, and sensors
-with their noise and troubles. Random numbers are drawn in blocks of fixed length, each purpose from a generator of its
-own: rows do not depend on how they are read, and switching one option on leaves the chances of the others as they were.
+`momostream.datasets.turbine` simulates the readings; this module adds names, units, timestamps, and sensors with noise
+and failures. Random numbers are drawn in blocks of fixed length, each purpose from a generator of its own: rows do not
+depend on how they are read, and switching one option on leaves the random events of the others as they were.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import pandas as pd
 from numba import types
 from numpy.typing import NDArray
 
-from momostream.datasets.turbine import PLANS, Site, Timeline, Turbine, Weather, lagging_blade
+from momostream.datasets.turbine import SCENARIOS, Site, Timeline, Turbine, Weather, lagging_blade
 from momostream.kernels._compile import kernel, ro, rw
 
 __all__ = ["WindFarm", "WindTurbine"]
@@ -36,7 +36,7 @@ LEAD_SECONDS = 300.0  # run before the first row, so that no transient is seen
 DROPOUT_ROWS, STUCK_ROWS = 10, 60  # mean length of a burst
 SPACING = 880.0  # m between the turbines of a farm
 
-# The channel in which an event shows most.
+# The channel that an event affects most.
 SHOWS_IN = {
     "icing": "power",
     "bearing_wear": "generator_temperature",
@@ -44,7 +44,7 @@ SHOWS_IN = {
     "derating": "rotor_speed",
     "new_controller": "rotor_speed",
 }
-# The place of a purpose is part of its seed: a new one goes to the end.
+# The index of a purpose is part of its seed: append new ones at the end.
 PURPOSES = ("weather", "site", "turbulence", "noise", "dropouts", "stuck", "gusts", "icing", "faults", "regimes")
 
 
@@ -54,7 +54,7 @@ def _generator(seed: int, number: int, purpose: str) -> np.random.Generator:
 
 @kernel(types.void(ro(2), f8, f8, rw(1, types.b1), rw(2, types.b1)))
 def _bursts(uniforms: Array, begins: float, ends: float, state: Flags, out: Flags) -> None:
-    """Switch each column on and off with these probabilities per row, on from `state`, which is overwritten."""
+    """Switch each column on and off with these probabilities per row, starting from `state`, which is overwritten."""
     for i in range(out.shape[0]):
         for k in range(out.shape[1]):
             if uniforms[i, k] < (ends if state[k] else begins):
@@ -155,7 +155,7 @@ class WindTurbine:
     >>> WindTurbine(rate=1 / 600).frame(144).shape
     (144, 14)
 
-    What goes wrong is known to the second, as truth for detectors:
+    Episodes are known to the second, as ground truth for detectors:
 
     >>> WindTurbine(seed=0, faults=True).episodes(80_000)[["kind", "channel"]]
             kind channel
@@ -227,7 +227,7 @@ class WindTurbine:
 
     @property
     def desc(self) -> str:
-        """What the feed is, in a sentence."""
+        """Describe the feed in a sentence."""
         return (type(self).__doc__ or "").split("\n", 1)[0]
 
     @property
@@ -273,7 +273,7 @@ class WindTurbine:
         return next(self.chunks(n))
 
     def chunks(self, size: int) -> Iterator[pd.DataFrame]:
-        """Iterate for ever over frames of `size` rows each, one behind the other.
+        """Iterate without end over consecutive frames of `size` rows each.
 
         Parameters
         ----------
@@ -307,7 +307,7 @@ class WindTurbine:
                 parts, n_rows, first = [], 0, first + size
 
     def episodes(self, n: int) -> pd.DataFrame:
-        """What goes on beside normal operation during the first `n` rows: the truth for detectors.
+        """Faults, icing and other episodes during the first `n` rows: the ground truth for detectors.
 
         Parameters
         ----------
@@ -317,10 +317,10 @@ class WindTurbine:
         Returns
         -------
         pandas.DataFrame
-            By start, a row per episode: ``start``, ``end`` (the first moment after it; it can lie behind the rows asked
-            for), ``kind`` (``icing``, ``pitch_lag``, ``bearing_wear``, ``curtailment``, ``derating``,
-            ``new_controller``, ``stuck``) and ``channel``, the one in which it shows most. Readings that drop out are
-            not listed: they are seen to be missing.
+            By start, a row per episode: ``start``, ``end`` (the first moment after it; it can lie after these rows),
+            ``kind`` (``icing``, ``pitch_lag``, ``bearing_wear``, ``curtailment``, ``derating``,
+            ``new_controller``, ``stuck``) and ``channel``, the one that it affects most. Dropouts are not listed: the
+            readings are missing.
         """
         rows: list[tuple[float, float, str, str]] = []
         for timeline in self._timelines().values():
@@ -342,12 +342,12 @@ class WindTurbine:
         )
 
     def _stuck_spans(self, n: int) -> list[tuple[int, int, str]]:
-        """Rows, from the first to behind the last, over which each channel is stuck."""
+        """First row, row after the last, and name of each channel that is stuck."""
         if not self.stuck:
             return []
         n_lead = self._steps()[2]
         bursts = self._bursts("stuck")
-        # Some more, so that what is stuck at the end gets its own end: hardly anything is for so long.
+        # Some more rows, so that a channel that is stuck at the end gets its own end: hardly any is for so long.
         stuck = bursts.draw(n_lead + n + 10 * STUCK_ROWS)[n_lead:]
         edges = np.diff(np.pad(stuck.astype(np.int8), ((1, 1), (0, 0))), axis=0)
         spans = []
@@ -370,7 +370,7 @@ class WindTurbine:
     def _timelines(self) -> dict[str, Timeline]:
         """Events of the options that are switched on."""
         return {
-            name: Timeline(self._rng(name), PLANS[name])
+            name: Timeline(self._rng(name), SCENARIOS[name])
             for name in ("icing", "faults", "regimes")
             if getattr(self, name)
         }
@@ -392,7 +392,7 @@ class WindTurbine:
                 yield first + hidden, block[hidden:]
 
     def _readings(self, n_steps: int, n_rows: int, first: int) -> Iterator[Array]:
-        """Blocks of what the sensors say, from row `first` on."""
+        """Blocks of sensor readings, from row `first` on."""
         noise_rng = self._rng("noise")
         # The mean of n readings a second apart has 1 / sqrt(n) of their noise.
         noise = self.noise * math.sqrt(min(1.0, self.rate)) * np.array(self.NOISE)
@@ -408,14 +408,14 @@ class WindTurbine:
             yield block
 
     def _truth(self, n_steps: int, n_rows: int, first: int) -> Iterator[Array]:
-        """Blocks of what there is to be read, from row `first` on."""
+        """Blocks of true values, from row `first` on."""
         interval = 1 / self.rate
         dt = interval / n_steps
         midnight = self.start.replace(hour=0, minute=0, second=0, microsecond=0)
         # One weather for all turbines of a farm: it does not depend on the number of the site.
         rng = _generator(self.seed, 0, "weather")
         weather = Weather(rng, self._site, self.mean_wind, self.icing, (self.start - midnight).total_seconds())
-        gusts = Timeline(self._rng("gusts"), PLANS["gusts"])
+        gusts = Timeline(self._rng("gusts"), SCENARIOS["gusts"])
         timelines = self._timelines()
         steps = dt * np.arange(1, n_rows * n_steps + 1, dtype=np.float64)
         wind, ambient = weather.at(np.array([(first - 1) * interval]))
@@ -445,13 +445,14 @@ def _present(readings: dict[str, Any]) -> dict[str, Any]:
 class WindFarm:
     """Several simulated turbines in one weather: an endless, seeded feed of rows by turbine.
 
-    Mean wind and temperature travel over the farm with the wind, so that a turbine sees a little later what those
-    upstream have seen. Turbulence, gusts, sensors and troubles are each turbine's own; the turbines differ a little.
+    Mean wind and temperature travel over the farm with the wind, so that a turbine sees the weather of those
+    upstream a little later. Turbulence, gusts, sensors and failures are each turbine's own; the turbines differ a
+    little.
 
     Parameters
     ----------
     n_turbines
-        How many.
+        Number of turbines.
     seed
         Of the whole farm; not negative.
     **options
@@ -477,14 +478,14 @@ class WindFarm:
 
     def __init__(self, n_turbines: int, seed: int = 0, **options: Any) -> None:
         if isinstance(n_turbines, bool) or not isinstance(n_turbines, int | np.integer) or n_turbines < 1:
-            raise ValueError(f"n_turbines={n_turbines!r} is not accepted: use a whole number from 1 on")
+            raise ValueError(f"n_turbines={n_turbines!r} is not accepted: use a whole number of at least 1")
         n_columns = math.ceil(math.sqrt(n_turbines))
-        places = np.array([divmod(i, n_columns) for i in range(n_turbines)], dtype=float)
-        places = SPACING * (places - places.mean(axis=0))
-        reach = float(np.hypot(*places.T).max())
+        positions = np.array([divmod(i, n_columns) for i in range(n_turbines)], dtype=float)
+        positions = SPACING * (positions - positions.mean(axis=0))
+        reach = float(np.hypot(*positions.T).max())
         width = max(2, len(str(n_turbines)))
         self._turbines: dict[str, WindTurbine] = {}
-        for number, (north, east) in enumerate(places.tolist(), 1):
+        for number, (north, east) in enumerate(positions.tolist(), 1):
             turbine = WindTurbine(seed, **options)
             speed_up, lift, heat = 1 + _generator(seed, number, "site").uniform(-1, 1, 3) * (0.03, 0.02, 0.08)
             turbine._site = Site(number, (east, north), reach, float(speed_up), float(lift), float(heat))

@@ -1,4 +1,4 @@
-"""`backtest`: how well a forecaster would have done on a frame of history, as if it had come row by row."""
+"""`backtest`: scores of the forecasts that a model would have made over a frame of history, row by row."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
+
+from momostream.distributions.scores import absolute_error, is_inside, squared_error
 
 __all__ = ["Backtest", "backtest"]
 
@@ -34,16 +36,16 @@ def backtest(
     levels: Sequence[float] = (0.5, 0.9),
     progress: bool = True,
 ) -> Backtest:
-    """Learn a frame row by row, forecast on the way, and compare the forecasts with what came.
+    """Learn a frame row by row, forecast on the way, and compare the forecasts with the rows that followed.
 
     Parameters
     ----------
     model
         `momostream.MOMoGPForecaster`, or any forecaster with river's ``learn_one(y, x)`` and ``forecast(horizon, xs)``;
-        these give points only, and get plain numbers where the frame has one series. A copy of the model is used.
+        these give points only, and get plain numbers if the frame has one series. A copy of the model is used.
     frame
         A column for each series and input, rows in order of time. An index of dates is the time of the rows, unless
-        the model names a column for it; forecasts that have times are compared with the rows of these times.
+        the model names a column for it; forecasts with times are compared with the rows at these times.
     horizon
         Steps of each forecast; that of the model by default.
     inputs
@@ -83,7 +85,7 @@ def backtest(
     0      59     1    60   wind    8.3     7.9
     1      59     1    60  power  504.1   465.3
 
-    `MOMoGPForecaster` knows a distribution of each value, which is scored too:
+    `MOMoGPForecaster` predicts a distribution of each value, which is scored too:
 
     >>> from momostream import MOMoGPForecaster
     >>> model = MOMoGPForecaster(horizon=6, seasons=24, experts=("season", "own lags"), seed=0)
@@ -112,9 +114,12 @@ def backtest(
         [replay.forecast(origin, horizon, levels) for origin in _watched(origins, progress)], ignore_index=True
     )
     if forecasts["actual"].isna().all():
-        raise ValueError("no forecast meets a value of the frame: are all missing, or does the model go on after it?")
+        raise ValueError(
+            "no forecast could be compared with the frame: all its values are missing, or the model forecasts rows "
+            "after its end"
+        )
     scale = pd.DataFrame(replay.values[:first]).diff().abs().mean()
-    # Nothing is large or small in units of no change at all.
+    # A constant series has no unit to measure errors in.
     scale = scale.where(scale > 0.0)
     return Backtest(forecasts, dict(zip(replay.series, scale, strict=True)), levels)
 
@@ -136,8 +141,8 @@ class Backtest:
     forecasts : pandas.DataFrame
         One line for each forecast, step and series: ``origin``, the label of the last row learnt; ``step``, from 1;
         ``time``, the label or time of the row that is forecast; ``series``, ``mean``; and for models that give
-        distributions ``lower`` and ``upper`` with the level of the interval, and ``CRPS``; ``actual``, NaN where
-        nothing came.
+        distributions ``lower`` and ``upper`` with the level of the interval, and ``CRPS``; ``actual``, NaN for a
+        missing value.
     """
 
     def __init__(self, forecasts: pd.DataFrame, scale: dict[Hashable, float], levels: Sequence[float]) -> None:
@@ -149,18 +154,18 @@ class Backtest:
 
         Mean absolute and root mean square error of the means; mean absolute scaled error, in units of the mean change
         from row to row before the first forecast; continuous ranked probability score; share of values inside each
-        interval. What did not come is not scored, and NaN where nothing did.
+        interval. Missing values are not scored; NaN if all are missing.
         """
         table, actual = self.forecasts, self.forecasts["actual"]
-        error = actual - table["mean"]
+        error = absolute_error(actual, table["mean"])
         units = table["series"].map(self.scale)
-        columns = {"MAE": error.abs(), "RMSE": error**2, "MASE": error.abs() / units}
+        columns = {"MAE": error, "RMSE": squared_error(actual, table["mean"]), "MASE": error / units}
         if "CRPS" in table:
             columns["CRPS"] = table["CRPS"]
             for level in self.levels:
                 lower, upper = table[f"lower {level:g}"], table[f"upper {level:g}"]
                 is_scored = actual.notna() & lower.notna()
-                columns[f"coverage {level:g}"] = actual.between(lower, upper).astype(np.float64).where(is_scored)
+                columns[f"coverage {level:g}"] = is_inside(actual, lower, upper).astype(np.float64).where(is_scored)
         scores = pd.DataFrame(columns).groupby([table["step"], table["series"]], sort=False).mean()
         scores["RMSE"] = np.sqrt(scores["RMSE"])
         return scores
@@ -172,7 +177,7 @@ class Backtest:
         return pd.concat([each, each.mean().rename(OVERALL).to_frame().T]).rename_axis(index=None)
 
     def __repr__(self) -> str:
-        """What was done, and the summary."""
+        """Number of forecasts, steps and series, and the summary."""
         n_steps, n_series = (self.forecasts[name].nunique() for name in ("step", "series"))
         n_forecasts = len(self.forecasts) // max(n_steps * n_series, 1)
         title = f"Backtest: {n_forecasts} forecasts of {n_steps} steps, {n_series} series"
@@ -185,7 +190,7 @@ class _Replay:
     def __init__(self, model: Any, frame: pd.DataFrame, inputs: Sequence[Hashable], known: Sequence[Hashable]) -> None:
         is_dated = isinstance(frame.index, pd.DatetimeIndex)
         if is_dated and getattr(model, "time", "") is None and getattr(model, "n_rows", None) == 0:
-            # As its `fit` would: an index of dates is the time.
+            # As `fit` of the model does: an index of dates is the time.
             self.model = model.clone({"time": TIME})
         else:
             self.model = deepcopy(model)
@@ -218,7 +223,7 @@ class _Replay:
             forecast = self._ask(horizon)
             times, rows = self._ahead(forecast, n_rows, horizon)
         else:
-            # Which rows the steps are depends on their times, which a forecast tells.
+            # The rows of the steps depend on their times, which only a forecast has.
             draft = self._ask(horizon) if self.gives_distributions else None
             times, rows = self._ahead(draft, n_rows, horizon)
             forecast = self._ask(horizon, xs=[{} if row < 0 else self.known[row] for row in rows])
@@ -259,8 +264,8 @@ class _Replay:
 
 def _read_distribution(forecast: Any, series: list[Any], actual: Array, levels: Sequence[float]) -> dict[str, Array]:
     """Means, intervals and scores in the order of the frame; NaN for series that the model has not seen yet."""
-    ours = [place for place, name in enumerate(series) if name in forecast.series]
-    theirs = [forecast.series.index(series[place]) for place in ours]
+    ours = [column for column, name in enumerate(series) if name in forecast.series]
+    theirs = [forecast.series.index(series[column]) for column in ours]
 
     def ordered(values: Array) -> Array:
         found = np.full(actual.shape, np.nan)
@@ -277,7 +282,7 @@ def _read_distribution(forecast: Any, series: list[Any], actual: Array, levels: 
 
 
 def _read_points(forecast: Sequence[Any], series: list[Any], horizon: int) -> Array:
-    """Means from a list of dicts or numbers; an empty one knows nothing yet."""
+    """Means from a list of dicts or numbers; NaN for an empty list, of a model that cannot forecast yet."""
     if not len(forecast):
         return np.full((horizon, len(series)), np.nan)
     if len(forecast) != horizon:
@@ -289,13 +294,13 @@ def _read_points(forecast: Sequence[Any], series: list[Any], horizon: int) -> Ar
 def _numbers(frame: pd.DataFrame, names: list[Any]) -> Array:
     """Values of columns; NaN is missing."""
     values = np.empty((len(frame), len(names)))
-    for place, name in enumerate(names):
+    for column, name in enumerate(names):
         if pd.api.types.is_datetime64_any_dtype(frame[name]):
-            raise TypeError(f"the column {name!r} holds dates: if it is the time, say time={name!r} to the model")
+            raise TypeError(f"the column {name!r} holds dates: if it is the time, give the model time={name!r}")
         try:
-            values[:, place] = frame[name].to_numpy(np.float64, na_value=np.nan)
+            values[:, column] = frame[name].to_numpy(np.float64, na_value=np.nan)
         except (TypeError, ValueError) as error:
-            raise TypeError(f"the column {name!r} is no series of numbers: {error}") from None
+            raise TypeError(f"the column {name!r} is not a series of numbers: {error}") from None
     return values
 
 
@@ -318,7 +323,7 @@ def _check_frame(frame: Any, inputs: Sequence[Hashable]) -> None:
 def _check_horizon(model: Any, horizon: int | None) -> int:
     most = getattr(model, "horizon", None)
     if horizon is None and most is None:
-        raise ValueError(f"say a horizon: {type(model).__name__} has none of its own")
+        raise ValueError(f"horizon is missing: {type(model).__name__} has none of its own")
     wanted = _whole("horizon", most if horizon is None else horizon)
     if most is not None and wanted > most and getattr(model, "strategy", "direct") == "direct":
         raise ValueError(f"horizon={wanted} is not accepted: the model forecasts {most} steps")

@@ -1,8 +1,9 @@
 """Scores of predictive distributions, as river metrics.
 
-They take what ``predict_one(x, with_dist=True)`` returns, a `momostream.distributions.prediction.Prediction`, or
+They score the result of ``predict_one(x, with_dist=True)``, a `momostream.distributions.prediction.Prediction`, or
 river's ``proba.MultivariateGaussian``. Targets that were not observed (left out, None or NaN), or that the model did
-not know yet, are not scored; nor is a falsy prediction, which is what a model gives before its first row.
+not know yet, are not scored; nor is the empty prediction of a model before its first row. The elementary scores are
+those of `momostream.distributions.scores`.
 
 river's progressive validation cannot ask a model for its distribution. `WithDist` asks on its behalf::
 
@@ -10,7 +11,7 @@ river's progressive validation cannot ask a model for its distribution. `WithDis
 
 Examples
 --------
-A loop, here with a distribution that is that of the past rows:
+A loop, here with the distribution of the past rows as prediction:
 
 >>> from random import Random
 >>> from river import proba
@@ -41,12 +42,12 @@ import numpy as np
 from river import base, proba
 from river.metrics.base import Metric, Metrics
 from river.metrics.multioutput.base import MultiOutputRegressionMetric
-from scipy.spatial.distance import pdist
 
 from momostream._numbers import as_number
 from momostream.distributions.joint import MixtureDistribution
 from momostream.distributions.mixtures import StudentT
 from momostream.distributions.prediction import Prediction
+from momostream.distributions.scores import energy_score, is_inside
 
 __all__ = ["CRPS", "NLPD", "Coverage", "EnergyScore", "Width", "WithDist"]
 
@@ -66,11 +67,11 @@ class _DistributionMetric(MultiOutputRegressionMetric):
         """Scores of observed values `y`, which are in the order of the distribution's targets."""
 
     def update(self, y_true: Mapping[Any, Any], y_pred: Any, w: float = 1.0) -> None:
-        """Add a row: what was observed, and the distribution that was predicted for it."""
+        """Add a row: observed values, and the distribution that was predicted for them."""
         self._add(y_true, y_pred, w)
 
     def revert(self, y_true: Mapping[Any, Any], y_pred: Any, w: float = 1.0) -> None:
-        """Take back a row."""
+        """Remove a row."""
         self._add(y_true, y_pred, -w)
 
     def _add(self, y_true: Mapping[Any, Any], y_pred: Any, w: float) -> None:
@@ -94,8 +95,8 @@ class _DistributionMetric(MultiOutputRegressionMetric):
         if not isinstance(y_pred, proba.MultivariateGaussian):
             name = type(self).__name__
             raise TypeError(
-                f"{name} scores predictive laws, got a {type(y_pred).__name__}: predict with with_dist=True, "
-                f"or use WithDist(model) where that cannot be said"
+                f"{name} scores predictive distributions, got a {type(y_pred).__name__}: predict with with_dist=True, "
+                f"or wrap the model as WithDist(model)"
             )
         means = y_pred.mu
         mean = np.array([*means.values()])
@@ -103,7 +104,7 @@ class _DistributionMetric(MultiOutputRegressionMetric):
         return Prediction(tuple(means), mean, MixtureDistribution(distribution))
 
     def get(self) -> float:
-        """Return the mean over rows; over targets, too, where they are scored one by one. 0 before the first row."""
+        """Return the mean over rows, and over targets if they are scored one by one; 0 before the first row."""
         means = _means(self._sums)
         return sum(means.values()) / len(means) if means else 0.0
 
@@ -162,8 +163,8 @@ class EnergyScore(_DistributionMetric):
     n_samples
         Draws per row.
     seed
-        Seed of the draws. The draws of a row depend on it and on what was observed only, so that a row can be taken
-        back.
+        Seed of the draws. The draws of a row depend only on the seed and on the observed values, so that a row can be
+        removed again.
     """
 
     def __init__(self, n_samples: int = 100, seed: int = 0) -> None:
@@ -177,8 +178,7 @@ class EnergyScore(_DistributionMetric):
         values = np.array([*y.values()])
         rng = np.random.default_rng([self.seed, *values.view(np.uint64).tolist()])
         draws = distribution.sample(self.n_samples, rng)[:, [target in y for target in distribution.targets]]
-        distance = np.linalg.norm(draws - values, axis=1).mean()
-        return {None: float(distance - 0.5 * pdist(draws).mean())}
+        return {None: energy_score(draws, values)}
 
 
 class _IntervalMetric(_TargetMetric):
@@ -204,7 +204,7 @@ class Coverage(_IntervalMetric):
 
     def _scores(self, y: dict[Hashable, float], distribution: Prediction) -> dict[Any, float]:
         interval = distribution.interval(self.level)
-        return {target: float(interval[target][0] <= value <= interval[target][1]) for target, value in y.items()}
+        return {target: float(is_inside(value, *interval[target])) for target, value in y.items()}
 
     @property
     def bigger_is_better(self) -> bool:

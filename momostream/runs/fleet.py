@@ -1,8 +1,8 @@
 """One model per key, as many as there are sensors or machines, within a budget of memory.
 
-A `Fleet` makes a model when the first row of a key comes and keeps those in use in memory. Beyond its budget, the ones
-used least recently are put to rest in the store, or compressed in memory where there is none: without their factors,
-which are most of a model and can be made again. A model that comes back goes on bit for bit as if it had never left.
+A `Fleet` makes a model when the first row of a key comes and keeps those in use in memory. Beyond its budget, it moves
+the ones used least recently to the store, or compresses them in memory if there is none: without their factors, which
+are most of a model and can be rebuilt. A model that is loaded again continues bit for bit as if it had never left.
 """
 
 from __future__ import annotations
@@ -24,15 +24,16 @@ if TYPE_CHECKING:
 
 __all__ = ["Fleet"]
 
-# Kin: how many are asked, and the rows from which on a model knows something; it tells again when it has twice as many.
-N_KIN, KIN_ROWS = 16, 200
-# Touches after which the size of a model is looked up again, at the least; it changes slowly.
+# Warm starts: how many models a new one starts from, and the rows at which a model first passes on its
+# hyper-parameters; it does so again whenever its rows have doubled.
+N_DONORS, DONOR_ROWS = 16, 200
+# Uses after which the size of a model is looked up again, at the least; it changes slowly.
 SIZE_EVERY = 16
-# What a model takes beside its arrays.
+# Of a model, beside its arrays.
 MODEL_BYTES = 100_000
 
 
-class _Live:
+class _LoadedModel:
     """A model in memory, and its size when that was last looked up."""
 
     __slots__ = ("left", "model", "nbytes", "wait")
@@ -40,7 +41,7 @@ class _Live:
     def __init__(self, model: Model) -> None:
         self.model = model
         self.nbytes = 0
-        # A model that comes back makes its factors anew and grows fast: looked at after 1, 2, 4, ... touches.
+        # A model that was loaded again rebuilds its factors and grows fast: looked at after 1, 2, 4, ... uses.
         self.wait = self.left = 1
 
 
@@ -52,25 +53,27 @@ class Fleet:
     template
         A model without rows, whose parameters every new key gets; or a function that returns a model for a key.
     store
-        Where models rest and commits go. Without one, models at rest stay in memory, compressed.
+        Where models and commits are written. Without one, models that are not in use stay in memory, compressed.
     memory_budget
-        Bytes for all models, in use and at rest. The model in use stays, whatever it takes.
+        Bytes for all models, loaded and compressed. The model in use stays, whatever its size.
+    warm_start
+        A new model starts from the hyper-parameters of other keys, if there are some: the median over the last 16
+        models that have reached 200 rows or doubled since. That helps its first thirty rows or so; its predictions then
+        depend on the order in which rows of different keys come, though not on which models are in memory.
     kin
-        A new model starts from the hyper-parameters of others, where they have some: the median over the last 16 that
-        have reached 200 rows or doubled since. That helps its first thirty rows or so; what it says then depends on
-        the order in which rows of different keys come, though not on which models are in memory.
+        Older name of ``warm_start``.
 
     Notes
     -----
-    All models in a store stem from the same place of the source, that of the last commit, or rows would be lost or
-    learnt twice after a crash. So a model that has to leave between two commits is put into the transaction that the
-    next `commit` ends: others do not see it before, and without that commit it is as it was. `close` does not commit,
-    for the same reason.
+    All models in a store belong to the same position of the source, that of the last commit, or rows would be lost or
+    learnt twice after a crash. So a model that has to leave memory between two commits is put into the transaction that
+    the next `commit` ends: others do not see it before, and without that commit it is as it was. `close` does not
+    commit, for the same reason.
 
-    Every call that asks a model counts as a change of it: which factors there are, and which parts were used last, is
-    part of a model. A drift detector starts afresh when a model comes back, as it does when a model is loaded.
+    Every call that uses a model counts as a change of it: which factors there are, and which parts were used last, is
+    part of a model. A drift detector starts afresh when a model is loaded again, as it does with `momostream.load`.
 
-    To be used by one thread at a time.
+    Use a fleet from one thread at a time.
 
     Examples
     --------
@@ -92,25 +95,32 @@ class Fleet:
         *,
         store: Store | None = None,
         memory_budget: int = 1 << 30,
-        kin: bool = False,
+        warm_start: bool = False,
+        kin: bool | None = None,
     ) -> None:
         if isinstance(memory_budget, bool) or not isinstance(memory_budget, int) or memory_budget < 0:
             raise ValueError(f"memory_budget={memory_budget!r} is not accepted: use a whole number of bytes, or 0")
         if not callable(template) and template.n_rows:
             raise ValueError("the template has learnt rows: use a model without any")
-        self.template, self.store, self.memory_budget, self.kin = template, store, memory_budget, kin
-        # Live models, least recently used first.
-        self._live: OrderedDict[Key, _Live] = OrderedDict()
+        self.template, self.store, self.memory_budget = template, store, memory_budget
+        self.warm_start = warm_start if kin is None else kin
+        # Loaded models, least recently used first.
+        self._live: OrderedDict[Key, _LoadedModel] = OrderedDict()
         self._packed: dict[Key, Packed] = {}
         self._changed: set[Key] = set()
         self._keys: set[Key] = set() if store is None else set(store.keys())
         self._live_bytes = self._packed_bytes = 0
         #: Plain data about the fleet, which its store keeps.
         self.about: dict[str, Any] = {}
-        # By key, newest last: lengthscales by input, and noise.
-        self._kin: OrderedDict[Key, tuple[dict[Any, float], float]] = OrderedDict()
+        # By key, newest last: lengthscales by input, and noise, from which new models start.
+        self._donors: OrderedDict[Key, tuple[dict[Any, float], float]] = OrderedDict()
         if store is not None:
             self._read_notes(store.notes)
+
+    @property
+    def kin(self) -> bool:
+        """Older name of `warm_start`."""
+        return self.warm_start
 
     # ------------------------------------------------------------------ rows
 
@@ -131,10 +141,10 @@ class Fleet:
         model = self._fresh(key) if found is None else found
         n_before = model.n_rows
         _learn(model, x, y)
-        if self.kin and model.n_rows > n_before:
-            self._meet_kin(key, model)
+        if self.warm_start and model.n_rows > n_before:
+            self._share_hyperparameters(key, model)
         if found is None:
-            # After learning: a first row that is refused makes no model.
+            # After learning: a first row that is rejected makes no model.
             self.add(key, model)
 
     def predict_one(self, key: Any, x: Mapping[Any, Any], with_dist: bool = False) -> Any:
@@ -154,23 +164,23 @@ class Fleet:
         return model.forecast(horizon, xs, with_dist)
 
     def model(self, key: Any) -> Any:
-        """The model of a key; it may be put to rest by the next call, and what is done to it then is lost."""
+        """The model of a key. The next call may move it out of memory: changes made to it after that are lost."""
         found = self._find(plain_key(key))
         if found is None:
             raise KeyError(key)
         return found
 
     def peek(self, key: Any) -> Any:
-        """The model of a key, None where there is none; as `model`."""
+        """The model of a key, None if there is none; as `model`."""
         return self._find(plain_key(key))
 
     def add(self, key: Any, model: Model) -> None:
-        """Take in a model that is there already, under a key that is not."""
+        """Add an existing model under a new key."""
         key = plain_key(key)
         if key in self._keys:
             raise ValueError(f"there is a model of {key!r} already")
         self._keys.add(key)
-        self._touch(key, _Live(model))
+        self._touch(key, _LoadedModel(model))
 
     def _find_or_make(self, key: Any) -> Model:
         """The model of a key; for an unknown one a model without rows, which is not kept."""
@@ -198,36 +208,36 @@ class Fleet:
 
     @property
     def n_live(self) -> int:
-        """Models in memory that are ready for use."""
+        """Models that are loaded and ready for use."""
         return len(self._live)
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the live models, as far as looked up; sizes change slowly and are not looked up at every row."""
+        """Bytes of the loaded models, as last looked up; sizes change slowly and are not looked up at every row."""
         return self._live_bytes
 
     @property
     def packed_bytes(self) -> int:
-        """Bytes of the models that rest in memory."""
+        """Bytes of the models that are compressed in memory."""
         return self._packed_bytes
 
     def _find(self, key: Key) -> Model | None:
-        """The model of a key, brought back if it rests, for a call that may change it."""
+        """The model of a key, loaded if it has to be, for a call that may change it."""
         live = self._live.get(key)
         if live is None:
             if key in self._packed:
-                live = _Live(self._packed[key].model())
+                live = _LoadedModel(self._packed[key].model())
                 self._packed_bytes -= self._packed.pop(key).nbytes
             elif key in self._keys:
                 assert self.store is not None
-                live = _Live(self.store.load(key))
+                live = _LoadedModel(self.store.load(key))
             else:
                 return None
         self._touch(key, live)
         return live.model
 
-    def _touch(self, key: Key, live: _Live) -> None:
-        """Note that a model is in use and look up its size now and then; others make room for it."""
+    def _touch(self, key: Key, live: _LoadedModel) -> None:
+        """Note that a model is in use, and look up its size now and then; move others out if memory is short."""
         self._live[key] = live
         self._live.move_to_end(key)
         self._changed.add(key)
@@ -237,13 +247,13 @@ class Fleet:
         nbytes = live.model.nbytes + MODEL_BYTES
         self._live_bytes += nbytes - live.nbytes
         live.nbytes = nbytes
-        # In proportion to its rows: looking costs more, and finds less that is new, the more there are.
+        # In proportion to its rows: the more there are, the more a look costs, and the less the size changes.
         live.left = live.wait = min(2 * live.wait, max(SIZE_EVERY, live.model.n_rows // 32))
         while len(self._live) > 1 and self._live_bytes + self._packed_bytes > self.memory_budget:
-            self._put_to_rest()
+            self._unload_oldest()
 
-    def _put_to_rest(self) -> None:
-        """Let the model go that was used least recently."""
+    def _unload_oldest(self) -> None:
+        """Move the model that was used least recently out of memory."""
         key, live = next(iter(self._live.items()))
         # Before it leaves: a model that cannot be saved must not be lost.
         if self.store is None:
@@ -267,7 +277,7 @@ class Fleet:
         """Write all models that have changed, with the position of the source; see `Store.commit`.
 
         If it fails and no model has left memory since the last commit, the fleet is as it was, and the call may be
-        repeated. Else the rows since then are lost: open the store again, and go on from where it stands.
+        repeated. Else the rows since then are lost: open the store again, and resume from its last commit.
         """
         if self.store is None:
             raise ValueError("the fleet has no store to commit to")
@@ -276,7 +286,7 @@ class Fleet:
         self._changed.clear()
 
     def close(self) -> None:
-        """Let all models go and close the store; what has been learnt since the last commit is lost."""
+        """Drop all models and close the store; rows learnt since the last commit are lost."""
         self._live.clear()
         self._packed.clear()
         self._changed.clear()
@@ -298,33 +308,33 @@ class Fleet:
             return model
         return self.template(key)
 
-    def _meet_kin(self, key: Key, model: Model) -> None:
-        """Start a model of one row from what its kin have found; take down what a grown one has found."""
+    def _share_hyperparameters(self, key: Key, model: Model) -> None:
+        """Start a model of one row from the hyper-parameters of others; keep those of a model with enough rows."""
         n_rows = model.n_rows
-        if not isinstance(model, MOMoGPRegressor) or not (n_rows == 1 or _tells(n_rows)):
+        if not isinstance(model, MOMoGPRegressor) or not (n_rows == 1 or _is_donor(n_rows)):
             return
         experts = model.hyperparameters
         if not experts:
             return
         if n_rows > 1:
             noise = median(expert["noise"] for expert in experts)
-            self._kin[key] = _medians(expert["lengthscales"] for expert in experts), noise
-            self._kin.move_to_end(key)
-            if len(self._kin) > N_KIN:
-                self._kin.popitem(last=False)
-        elif self._kin:
+            self._donors[key] = _medians(expert["lengthscales"] for expert in experts), noise
+            self._donors.move_to_end(key)
+            if len(self._donors) > N_DONORS:
+                self._donors.popitem(last=False)
+        elif self._donors:
             names = {name for expert in experts for name in expert["lengthscales"]}
-            found = _medians(lengthscales for lengthscales, _ in self._kin.values())
-            noise = median(noise for _, noise in self._kin.values())
+            found = _medians(lengthscales for lengthscales, _ in self._donors.values())
+            noise = median(noise for _, noise in self._donors.values())
             model.set_hyperparameters({name: found[name] for name in names & found.keys()}, noise)
 
     def _notes(self) -> dict[str, Any]:
-        """The kin, and what is said about the fleet, as plain data."""
+        """Hyper-parameters for warm starts, and `about`, as plain data."""
         return {
             "about": self.about,
             "kin": [
                 [Vocabulary([key]).state(), Vocabulary(lengths).state(), np.array([*lengths.values(), noise])]
-                for key, (lengths, noise) in self._kin.items()
+                for key, (lengths, noise) in self._donors.items()
             ],
         }
 
@@ -333,7 +343,7 @@ class Fleet:
         for key, names, values in notes.get("kin", []):
             *lengths, noise = values.tolist()
             lengthscales = dict(zip(Vocabulary.from_state(names).keys, lengths, strict=True))
-            self._kin[Vocabulary.from_state(key).keys[0]] = lengthscales, noise  # type: ignore[index]
+            self._donors[Vocabulary.from_state(key).keys[0]] = lengthscales, noise  # type: ignore[index]
 
 
 def _learn(model: Model, x: Mapping[Any, Any] | None, y: Any) -> None:
@@ -344,7 +354,7 @@ def _learn(model: Model, x: Mapping[Any, Any] | None, y: Any) -> None:
 
 
 def _medians(found: Iterable[Mapping[Any, float]]) -> dict[Any, float]:
-    """Median by name, over those that have it, of what can be set."""
+    """Median lengthscale of each input over the models that have it, without values that cannot be set."""
     values: dict[Any, list[float]] = {}
     for lengthscales in found:
         for name, value in lengthscales.items():
@@ -353,7 +363,7 @@ def _medians(found: Iterable[Mapping[Any, float]]) -> dict[Any, float]:
     return {name: median(values[name]) for name in values}
 
 
-def _tells(n_rows: int) -> bool:
-    """Whether a model of so many rows takes part among kin: 200, 400, 800, and so on."""
-    times, rest = divmod(n_rows, KIN_ROWS)
+def _is_donor(n_rows: int) -> bool:
+    """Whether a model passes on its hyper-parameters at so many rows: 200, 400, 800, and so on."""
+    times, rest = divmod(n_rows, DONOR_ROWS)
     return not rest and times.bit_count() == 1

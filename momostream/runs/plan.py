@@ -1,7 +1,7 @@
-"""What is done with the rows of a feed, one model at a time: predict, then learn.
+"""`Plan` and `take_rows`: what is predicted from what, and how the rows of one model are predicted and learnt.
 
-`take_rows` is the one place where this happens. Runs on one machine and on a cluster both call it, so that the same
-rows of a key give the same forecasts everywhere.
+All rows go through `take_rows`. Runs on one machine and on a cluster both call it, so that the same rows of a key give
+the same forecasts everywhere.
 """
 
 from __future__ import annotations
@@ -9,19 +9,20 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from momostream.estimators.regressor import MOMoGPRegressor
-from momostream.feeds.files import Row
+from momostream.feeds.rows import Row
+from momostream.runs.fleet import Fleet
 
 if TYPE_CHECKING:
     from momostream.distributions.forecast import Forecast
     from momostream.distributions.prediction import Prediction
     from momostream.estimators.forecaster import MOMoGPForecaster
 
-__all__ = ["Members", "Plan", "Step", "make_model", "shares", "take_rows"]
+__all__ = ["Plan", "Step", "make_model", "shares", "take_rows"]
 
-# A model that knows nothing yet is surprised by everything: rows before there is anything to watch.
+# Every value is unexpected to a model that knows nothing yet: rows to learn before alarms.
 WATCH_ROWS = 32
 
 
@@ -36,17 +37,17 @@ class Plan:
     inputs
         Columns that are known when the targets are not.
     time
-        Column of the timestamp; None where there is none.
+        Column of the timestamp; None if there is none.
     horizon
         Rows to forecast; None predicts the targets of a row from its own inputs.
     level
         Probability of the intervals.
     every
-        Rows from one prediction to the next; rows without any target, which there is nothing to learn from, are
-        always predicted from their inputs.
+        Rows from one prediction to the next. Rows without any target, from which there is nothing to learn, are always
+        predicted from their inputs.
     key
-        Column that tells which model a row is for; None where all rows are for one. Rows of one key must come in the
-        order of their times: behind a broker or on a cluster, one that is not later than the last has come twice.
+        Column that names the model of a row; None if all rows are for one model. Rows of one key must come in the order
+        of their times: from a broker or on a cluster, a row that is not later than the last one has come twice.
     """
 
     targets: tuple[str, ...]
@@ -64,6 +65,15 @@ class Plan:
             raise ValueError(
                 "there is no input to predict the targets from: name other columns, or a horizon to forecast them"
             )
+        self._check_names()
+        for name, value in (("horizon", self.horizon), ("every", self.every)):
+            if value is not None and value < 1:
+                raise ValueError(f"{name}={value} is not accepted: use a whole number of at least 1")
+        if not 0.0 < self.level < 1.0:
+            raise ValueError(f"level={self.level} is not accepted: use a number between 0 and 1")
+
+    def _check_names(self) -> None:
+        """Each column has one role."""
         for kind, names in (("target", self.targets), ("input", self.inputs)):
             twice = [name for name in names if names.count(name) > 1]
             if twice:
@@ -76,11 +86,6 @@ class Plan:
                 raise ValueError(f"column {name!r} is the {what}: it cannot be a target or an input as well")
         if self.key is not None and self.key == self.time:
             raise ValueError(f"column {self.key!r} is named as key and as time")
-        for name, value in (("horizon", self.horizon), ("every", self.every)):
-            if value is not None and value < 1:
-                raise ValueError(f"{name}={value} is not accepted: use a whole number of at least 1")
-        if not 0.0 < self.level < 1.0:
-            raise ValueError(f"level={self.level} is not accepted: use a number between 0 and 1")
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -106,7 +111,7 @@ def make_model(plan: Plan, settings: Mapping[str, Any] | None = None) -> MOMoGPR
         limits = given.get(name)
         unknown = [key for key in limits if key not in plan.targets] if isinstance(limits, dict) else []
         if unknown:
-            raise ValueError(f"{name} are given for {unknown[0]!r}, which is no target")
+            raise ValueError(f"{name} are given for {unknown[0]!r}, which is not a target")
     try:
         if plan.horizon is None:
             return MOMoGPRegressor(**({"clock": plan.time or True} | given))
@@ -119,49 +124,32 @@ def make_model(plan: Plan, settings: Mapping[str, Any] | None = None) -> MOMoGPR
 
 
 def shares(model: MOMoGPRegressor | MOMoGPForecaster) -> dict[str, float]:
-    """What counts in a model now: its inputs, or the experts of a forecaster."""
+    """Shares of what counts in a model now: the relevance of its inputs, or the weights of a forecaster's experts."""
     found = model.relevance if isinstance(model, MOMoGPRegressor) else model.weights.mean(axis=1).to_dict()
     return {str(name): share for name, share in found.items()}
 
 
-class Members(Protocol):
-    """Models by key; `momostream.runs.fleet.Fleet` is one."""
-
-    def learn_one(self, key: Any, x: Mapping[Any, Any] | None, y: Any) -> None:
-        """Learn one row."""
-
-    def predict_one(self, key: Any, x: Mapping[Any, Any], with_dist: bool = False) -> Any:
-        """Predict the targets of one row."""
-
-    def forecast(self, key: Any, horizon: int, xs: None = None, with_dist: bool = False) -> Any:
-        """Forecast the next rows."""
-
-    def peek(self, key: Any) -> Any:
-        """The model of a key; None where there is none yet."""
-
-
 class Step(NamedTuple):
-    """What became of a row: a distribution, None where none was asked for, or the reason why the row was refused."""
+    """The outcome of a row: a distribution, None if none was asked for, or the reason why the row was rejected."""
 
     row: Row
     prediction: Prediction | Forecast | None
     reason: str | None = None
-    # What was expected of this row before it was looked at, where that was asked for.
+    # The distribution of the row before it was seen, for alarms.
     expected: Prediction | Forecast | None = None
 
 
 def take_rows(
-    members: Members, plan: Plan, key: Any, rows: Iterable[Row], learn_only: bool = False, watch: bool = False
+    fleet: Fleet, plan: Plan, key: Any, rows: Iterable[Row], learn_only: bool = False, watch: bool = False
 ) -> list[Step]:
     """Predict, then learn, rows of one key in order; with a horizon learn, then forecast.
 
-    With ``watch`` every step also has what was expected of its row. A row that cannot be learnt leaves its model as it
-    was, and becomes a step with the reason.
+    With ``watch``, a step also has the distribution of its row before the row was seen. A row that cannot be learnt
+    leaves its model as it was, and its step has the reason.
 
     Examples
     --------
     >>> from datetime import datetime
-    >>> from momostream.runs.fleet import Fleet
     >>> plan = Plan(("power",), ("wind",), "time", key="turbine")
     >>> fleet = Fleet(make_model(plan))
     >>> rows = [Row(n, n, datetime(2024, 3, 1, n), {"wind": 5.0 + n, "power": 50.0 * n}, "T01") for n in (1, 2, 2, 3)]
@@ -172,11 +160,11 @@ def take_rows(
     2 None the time 2024-03-01 02:00:00 is not after that of the row before
     3 ['power'] None
     """
+    take = _predict_then_learn if plan.horizon is None else _learn_then_forecast
     steps = []
     for row in rows:
-        x, y = plan.split(row)
         try:
-            prediction, expected = _take(members, plan, key, row, x, y, learn_only, watch)
+            prediction, expected = take(fleet, plan, key, row, learn_only, watch)
         except (TypeError, ValueError) as error:
             # The model counts rows too, from 0 and without bad ones.
             steps.append(Step(row, None, re.sub(r"^row \d+: ", "", str(error))))
@@ -185,30 +173,35 @@ def take_rows(
     return steps
 
 
-def _take(
-    members: Members,
-    plan: Plan,
-    key: Any,
-    row: Row,
-    x: dict[str, Any],
-    y: dict[str, Any],
-    learn_only: bool,
-    watch: bool,
-) -> tuple[Any, Any]:
-    """The distribution that was asked for, and what was expected of the row."""
-    model = members.peek(key)
-    watch = watch and model is not None and model.n_rows >= WATCH_ROWS
-    # A forecaster refuses such a row itself.
+def _predict_then_learn(fleet: Fleet, plan: Plan, key: Any, row: Row, learn_only: bool, watch: bool) -> tuple[Any, Any]:
+    """Predict a row from its inputs, then learn it; the prediction if it was asked for, and for alarms."""
+    x, y = plan.split(row)
+    model = fleet.peek(key)
+    # Without keys, rows out of order are learnt as they come.
     if plan.key is not None and isinstance(model, MOMoGPRegressor) and model.is_late(row.time):
         raise ValueError(f"the time {row.time} is not after that of the row before")
     n_rows = 0 if model is None else model.n_rows
-    asked = not learn_only and (n_rows % plan.every == 0 or (plan.horizon is None and not y))
-    if plan.horizon is None:
-        prediction = members.predict_one(key, x, with_dist=True) if asked or watch else None
-        members.learn_one(key, x, y)
-        return prediction if asked else None, prediction if watch else None
-    # Behind a gap, a forecast of one step is about another row.
-    expects = watch and model.is_next(row.time)
-    expected = members.forecast(key, 1, with_dist=True) if expects else None
-    members.learn_one(key, x, y)
-    return members.forecast(key, plan.horizon, with_dist=True) if asked else None, expected
+    watch = watch and n_rows >= WATCH_ROWS
+    asked = not learn_only and (n_rows % plan.every == 0 or not y)
+    prediction = fleet.predict_one(key, x, with_dist=True) if asked or watch else None
+    fleet.learn_one(key, x, y)
+    return prediction if asked else None, prediction if watch else None
+
+
+def _learn_then_forecast(
+    fleet: Fleet, plan: Plan, key: Any, row: Row, learn_only: bool, watch: bool
+) -> tuple[Any, Any]:
+    """Learn a row, then forecast those after it; the forecast if it was asked for, and that of this row for alarms.
+
+    A row whose time is not after the last one is rejected by the forecaster itself.
+    """
+    assert plan.horizon is not None
+    x, y = plan.split(row)
+    model = fleet.peek(key)
+    n_rows = 0 if model is None else model.n_rows
+    # After a gap, a forecast of one step is about another row.
+    watch = watch and n_rows >= WATCH_ROWS and model.is_next(row.time)
+    expected = fleet.forecast(key, 1, with_dist=True) if watch else None
+    fleet.learn_one(key, x, y)
+    asked = not learn_only and n_rows % plan.every == 0
+    return fleet.forecast(key, plan.horizon, with_dist=True) if asked else None, expected

@@ -1,6 +1,7 @@
 """`Track`: how well the predictions of a run have done so far, in bounded memory.
 
-A prediction becomes an `PredictedValues` when it is made, and is scored once all the rows that it looks at have come.
+A prediction is kept as `PredictedValues` when it is made, and scored once all the rows that it predicts have come. The
+elementary scores are those of `momostream.distributions.scores`.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from numpy.typing import NDArray
 from momostream._numbers import as_number
 from momostream.distributions.bounded import TargetMap
 from momostream.distributions.forecast import Forecast
+from momostream.distributions.scores import absolute_error, is_inside, pit_bins, squared_error
 from momostream.distributions.values import PredictedValues
 from momostream.estimators.vocabulary import Vocabulary
 from momostream.horizon.calendar import AWARE, NUMBER, as_time
@@ -34,19 +36,19 @@ FIRST_BLOCK, MAX_BLOCKS = 32, 256
 N_BINS = 20
 
 
-class _Waiting(NamedTuple):
-    """An outlook, the rows that have come since, and what was known when it was made."""
+class _PendingPrediction(NamedTuple):
+    """A prediction, the values that have come since, and the state of the feed when it was made."""
 
-    outlook: PredictedValues
+    predicted: PredictedValues
     Y: Array
     last: Array
     row: int
     time: float | None
-    # Between the steps, in the unit of the time; None where rows are counted.
+    # Between the steps, in the unit of the time; None if rows are counted.
     interval: float | None
 
 
-class _Block(NamedTuple):
+class _ScoreBlock(NamedTuple):
     """Sums over steps and rows, and how many they are, both of shape ``(n_scores, n_targets)``, up to a row."""
 
     sums: Array
@@ -55,15 +57,15 @@ class _Block(NamedTuple):
     time: float
 
 
-_NO_TIES = np.empty((0, 0))
+_NO_CORRELATION = np.empty((0, 0))
 
 
-class _Joint(NamedTuple):
-    """A distribution of single values."""
+class _SingleValues(NamedTuple):
+    """The planes of a forecast without the correlations, which are large and not scored."""
 
     planes: Array
-    between_steps: Array
-    between_series: Array
+    between_steps: Array = _NO_CORRELATION
+    between_series: Array = _NO_CORRELATION
 
 
 class Track:
@@ -85,7 +87,7 @@ class Track:
     Attributes
     ----------
     n_rows, n_scored : int
-        Rows observed, predictions whose time is over.
+        Rows observed, predictions scored.
 
     Notes
     -----
@@ -116,8 +118,8 @@ class Track:
         shape = len(SCORES), n_steps, len(self.targets)
         self._sums, self._counts = np.zeros(shape), np.zeros(shape)
         self._pit = np.zeros((N_BINS, len(self.targets)))
-        self._waiting: deque[_Waiting] = deque()
-        self._blocks: list[_Block] = []
+        self._waiting: deque[_PendingPrediction] = deque()
+        self._blocks: list[_ScoreBlock] = []
         self._open = self._empty_block()
         self._block_rows = FIRST_BLOCK
         self._shares: list[tuple[int, dict[str, float]]] = []
@@ -125,23 +127,25 @@ class Track:
         self._time: float | None = None
         self._kind: str | None = None
 
-    def _empty_block(self) -> _Block:
+    def _empty_block(self) -> _ScoreBlock:
         shape = len(SCORES), len(self.targets)
-        return _Block(np.zeros(shape), np.zeros(shape), 0, np.nan)
+        return _ScoreBlock(np.zeros(shape), np.zeros(shape), 0, np.nan)
 
     # ------------------------------------------------------------------ the run
 
-    def expect(self, outlook: PredictedValues) -> None:
-        """Take note of a prediction of the rows that come next."""
+    def expect(self, predicted: PredictedValues) -> None:
+        """Note a prediction of the rows that come next."""
         interval = None
-        if outlook.times is not None and self._time is not None:
-            first = as_time("time", outlook.times[0])
+        if predicted.times is not None and self._time is not None:
+            first = as_time("time", predicted.times[0])
             interval = None if first is None else first[0] - self._time
-        Y = np.full(outlook.mean.shape, np.nan)
-        self._waiting.append(_Waiting(_slim(outlook), Y, self._last.copy(), self.n_rows, self._time, interval))
+        Y = np.full(predicted.mean.shape, np.nan)
+        self._waiting.append(
+            _PendingPrediction(_slim(predicted), Y, self._last.copy(), self.n_rows, self._time, interval)
+        )
 
     def observe(self, row: int, y: Mapping[Any, Any], time: Any = None) -> bool:
-        """Take note of a row: its number, its values, and its time if the rows of the feed have times.
+        """Note a row: its number, its values, and its time if the rows of the feed have times.
 
         Returns whether a block of rows is complete: the moment for `note`.
         """
@@ -161,31 +165,31 @@ class Track:
         return complete
 
     def note(self, shares: Mapping[Any, float]) -> None:
-        """Keep shares of the model as they are at this row: of its inputs, or of its experts."""
+        """Keep the shares of a model's inputs, or of its experts, at this row."""
         self._shares.append((self._blocks[-1].row, {str(name): float(share) for name, share in shares.items()}))
 
-    def _step(self, waiting: _Waiting) -> int:
-        """How many steps the newest row is ahead of where a prediction was made."""
+    def _step(self, waiting: _PendingPrediction) -> int:
+        """Steps from the row at which a prediction was made to the newest row."""
         if waiting.interval is None or waiting.time is None or self._time is None:
             return self.n_rows - waiting.row
         return round((self._time - waiting.time) / waiting.interval)
 
-    def _is_over(self, waiting: _Waiting) -> bool:
+    def _is_over(self, waiting: _PendingPrediction) -> bool:
         n_steps = len(waiting.Y)
-        # By rows as well: where a feed changes to much shorter steps, the time of a long one may never come.
+        # By rows as well: if a feed changes to much shorter steps, the time of a long one may never come.
         return self._step(waiting) >= n_steps or self.n_rows - waiting.row >= 2 * n_steps
 
-    def _enter(self, waiting: _Waiting, values: Array) -> None:
+    def _enter(self, waiting: _PendingPrediction, values: Array) -> None:
         step = self._step(waiting)
         if 1 <= step <= len(waiting.Y):
             waiting.Y[step - 1] = values
 
-    def _score(self, waiting: _Waiting) -> None:
-        outlook, Y = waiting.outlook, waiting.Y
-        pit, log_density = outlook.judge(Y, self.targets)
-        error, inside = Y - outlook.mean, (outlook.lower <= Y) & (outlook.upper >= Y)
-        inside = np.where(np.isnan(pit), np.nan, inside)
-        scores = np.stack([error**2, np.abs(error), -log_density, inside, (Y - waiting.last) ** 2])
+    def _score(self, waiting: _PendingPrediction) -> None:
+        predicted, Y = waiting.predicted, waiting.Y
+        pit, log_density = predicted.judge(Y, self.targets)
+        inside = np.where(np.isnan(pit), np.nan, is_inside(Y, predicted.lower, predicted.upper))
+        errors = squared_error(Y, predicted.mean), absolute_error(Y, predicted.mean)
+        scores = np.stack([*errors, -log_density, inside, squared_error(Y, waiting.last)])
         known = ~np.isnan(scores)
         scores[~known] = 0.0
         self._sums[:, : len(Y)] += scores
@@ -193,8 +197,7 @@ class Track:
         self._open.sums[:] += scores.sum(axis=1)
         self._open.counts[:] += known.sum(axis=1)
         steps, targets = np.nonzero(~np.isnan(pit))
-        bins = np.minimum(pit[steps, targets] * N_BINS, N_BINS - 1.0).astype(np.intp)
-        np.add.at(self._pit, (bins, targets), 1.0)
+        np.add.at(self._pit, (pit_bins(pit[steps, targets], N_BINS), targets), 1.0)
         self.n_scored += 1
 
     def _close_block(self) -> None:
@@ -202,11 +205,11 @@ class Track:
         self._open = self._empty_block()
         if len(self._blocks) == MAX_BLOCKS:
             pairs = zip(self._blocks[::2], self._blocks[1::2], strict=True)
-            self._blocks = [_Block(a.sums + b.sums, a.counts + b.counts, b.row, b.time) for a, b in pairs]
+            self._blocks = [_ScoreBlock(a.sums + b.sums, a.counts + b.counts, b.row, b.time) for a, b in pairs]
             self._shares = self._shares[1::2]
             self._block_rows *= 2
 
-    # ------------------------------------------------------------------ what became of it
+    # ------------------------------------------------------------------ scores
 
     @property
     def summary(self) -> pd.DataFrame:
@@ -236,7 +239,7 @@ class Track:
 
     @property
     def block_times(self) -> pd.Index[Any] | None:
-        """Times of the last rows of the blocks; None where rows have none."""
+        """Times of the last rows of the blocks; None if rows have none."""
         import pandas as pd
 
         if self._kind is None:
@@ -249,7 +252,7 @@ class Track:
 
     @property
     def pit(self) -> pd.DataFrame:
-        """Counts of values by the probability below them, uniform if the predictions are honest."""
+        """Counts of values by the probability below them, uniform if the predictions are calibrated."""
         import pandas as pd
 
         edges = pd.Index(np.arange(N_BINS) / N_BINS, name="probability")
@@ -257,14 +260,14 @@ class Track:
 
     @property
     def relevance(self) -> pd.DataFrame:
-        """Shares that were noted: a line for each time, a column for each name."""
+        """Shares that were noted: a line for each block of rows, a column for each name."""
         import pandas as pd
 
         frame = pd.DataFrame([shares for _, shares in self._shares], dtype=np.float64)
         return frame.set_axis(pd.Index([row for row, _ in self._shares], name="row", dtype=np.int64)).fillna(0.0)
 
     @property
-    def _all_blocks(self) -> list[_Block]:
+    def _all_blocks(self) -> list[_ScoreBlock]:
         return [*self._blocks, self._open] if self._open.counts.any() else self._blocks
 
     def _names(self, name: str | None = None) -> pd.Index[Any]:
@@ -297,9 +300,9 @@ class Track:
         track = cls(Vocabulary.from_state(state["targets"]).keys, state["n_steps"], state["level"])
         track.n_rows, track.n_scored = state["n_rows"], state["n_scored"]
         track._sums, track._counts, track._pit = (state[name].copy() for name in ("sums", "counts", "pit"))
-        track._blocks = [_Block(*parts) for parts in state["blocks"]]
+        track._blocks = [_ScoreBlock(*parts) for parts in state["blocks"]]
         sums, counts, row, time = state["open"]
-        track._open = _Block(sums.copy(), counts.copy(), row, time)
+        track._open = _ScoreBlock(sums.copy(), counts.copy(), row, time)
         track._block_rows, track._shares = state["block_rows"], [(row, shares) for row, shares in state["shares"]]
         track._last, track._time, track._kind = state["last"], state["time"], state["kind"]
         track._waiting.extend(_waiting_from_state(waiting, bounds) for waiting in state["waiting"])
@@ -307,43 +310,41 @@ class Track:
 
 
 def _means(sums: Array, counts: Array) -> Array:
-    """Means of the scores, along the first axis; NaN where nothing was counted."""
+    """Means of the scores, along the first axis; NaN if nothing was counted."""
     means = np.where(counts > 0.0, sums / np.maximum(counts, 1.0), np.nan)
     means[_ROOTS,] = np.sqrt(means[_ROOTS,])
     return means
 
 
-def _waiting_state(waiting: _Waiting) -> dict[str, Any]:
-    outlook = waiting.outlook
-    if not isinstance(outlook.prediction, Forecast):
+# Stores name the planes of a distribution "law".
+def _waiting_state(waiting: _PendingPrediction) -> dict[str, Any]:
+    predicted = waiting.predicted
+    if not isinstance(predicted.prediction, Forecast):
         raise TypeError("a prediction of one row still waits for it: save between rows")
     return {
-        "mean": outlook.mean, "lower": outlook.lower, "upper": outlook.upper, "law": outlook.prediction.planes,
-        "series": Vocabulary(outlook.prediction.series).state(), "Y": waiting.Y, "last": waiting.last,
+        "mean": predicted.mean, "lower": predicted.lower, "upper": predicted.upper, "law": predicted.prediction.planes,
+        "series": Vocabulary(predicted.prediction.series).state(), "Y": waiting.Y, "last": waiting.last,
         "row": waiting.row, "time": waiting.time, "interval": waiting.interval,
     }  # fmt: skip
 
 
-def _slim(outlook: PredictedValues) -> PredictedValues:
-    """The same without what ties steps to each other, which is large and not scored."""
-    prediction = outlook.prediction
-    if not isinstance(prediction, Forecast):
-        return outlook
-    return outlook._replace(
-        prediction=Forecast(
-            _Joint(prediction.planes, _NO_TIES, _NO_TIES), prediction.series, targets=prediction.targets
-        )
-    )
-
-
-def _waiting_from_state(state: Mapping[str, Any], bounds: TargetMap | None) -> _Waiting:
+def _waiting_from_state(state: Mapping[str, Any], bounds: TargetMap | None) -> _PendingPrediction:
     series = Vocabulary.from_state(state["series"]).keys
     targets = None
     if bounds is not None:
         # Other series may have come since.
         known = dict(zip(bounds.names, bounds.targets, strict=True))
         targets = TargetMap([known[name] for name in series], series)
-    forecast = Forecast(_Joint(state["law"], _NO_TIES, _NO_TIES), series, targets=targets)
-    outlook = PredictedValues(state["mean"], state["lower"], state["upper"], None, forecast)
+    forecast = Forecast(_SingleValues(state["law"]), series, targets=targets)
+    predicted = PredictedValues(state["mean"], state["lower"], state["upper"], None, forecast)
     parts = (state[name] for name in ("last", "row", "time", "interval"))
-    return _Waiting(outlook, state["Y"].copy(), *parts)
+    return _PendingPrediction(predicted, state["Y"].copy(), *parts)
+
+
+def _slim(predicted: PredictedValues) -> PredictedValues:
+    """The same without the correlations of a forecast."""
+    prediction = predicted.prediction
+    if not isinstance(prediction, Forecast):
+        return predicted
+    single = Forecast(_SingleValues(prediction.planes), prediction.series, targets=prediction.targets)
+    return predicted._replace(prediction=single)

@@ -146,19 +146,19 @@ class LiveView(_View):
             width = max(10, self._live.console.width - 8)
             done = round(width * min(1.0, run.n_rows / self.total))
             parts.append(Text("█" * done + "·" * (width - done), style="cyan"))
-        if run.outlook is not None and run.plan.horizon is not None:
+        if run.predicted is not None and run.plan.horizon is not None:
             parts.append(self._charts(run))
         return Group(*parts)
 
     def _charts(self, run: Run) -> Table:
         grid = Table(box=None, padding=(1, 1, 0, 0), show_header=False)
-        outlook = run.outlook
-        assert outlook is not None
+        predicted = run.predicted
+        assert predicted is not None
         names = run.plan.targets[:MAX_CHARTS]
-        room = max(10, self._live.console.width - 36 - len(outlook.mean))
+        room = max(10, self._live.console.width - 36 - len(predicted.mean))
         for j, name in enumerate(names):
             past = np.array([row.values.get(name, np.nan) for row in run.recent])[-room:]
-            mean, lower, upper = (part[:, j] for part in (outlook.mean, outlook.lower, outlook.upper))
+            mean, lower, upper = (part[:, j] for part in (predicted.mean, predicted.lower, predicted.upper))
             unit = self.units.get(name, "")
             label = Text(f"{name}\n", style="bold")
             label.append(f"in {len(mean)} rows\n{mean[-1]:.4g} {unit}\n", style="cyan")

@@ -203,7 +203,7 @@ def test_decimal_commas(turbine):
         ),
         (["run", "turbine.csv", "-n", "2", "--set", "horizon=3"], "horizon is part of the plan"),
         (["run", "turbine.csv", "-n", "2", "--set", "conformal=maybe"], "conformal='maybe' is not accepted"),
-        (["run", "turbine.csv", "-n", "2", "--set", "bounds={'nope': (0, 1)}"], "for 'nope', which is no target"),
+        (["run", "turbine.csv", "-n", "2", "--set", "bounds={'nope': (0, 1)}"], "for 'nope', which is not a target"),
         (["run", "turbine.csv", "-t", "power", "--set", "max_point=5"], "did you mean 'max_points'?"),
         (["run", "turbine.csv", "-t", "power", "--set", "max_points"], "expected NAME=VALUE"),
         (["run", "turbine.csv", "-t", "power", "--set", "weights=none"], "weights='none' is not accepted"),

@@ -10,7 +10,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy.linalg import expm
 
 from momostream.datasets import turbine as machine
-from momostream.datasets.turbine import PLANS, Event, Site, Timeline, Turbine, Weather, lagging_blade
+from momostream.datasets.turbine import SCENARIOS, Event, Site, Timeline, Turbine, Weather, lagging_blade
 from momostream.datasets.wind import PURPOSES, WindTurbine
 
 
@@ -58,7 +58,7 @@ def test_an_event_begins_with_the_row_in_which_it_starts():
 
 def test_readings_are_the_channels_of_the_feed():
     assert len(WindTurbine.UNITS) == len(WindTurbine.NOISE) == machine.N_READINGS
-    assert set(PLANS) < set(PURPOSES)
+    assert set(SCENARIOS) < set(PURPOSES)
 
 
 def test_level_rises_and_falls_within_the_event():
@@ -73,17 +73,17 @@ def test_every_blade_can_lag(size, blade):
     assert lagging_blade(Event(0.0, 1.0, "pitch_lag", size)) == blade
 
 
-@pytest.mark.parametrize("name", PLANS)
+@pytest.mark.parametrize("name", SCENARIOS)
 def test_timeline_is_the_same_in_pieces(name):
-    plan = PLANS[name]
-    whole = Timeline(np.random.default_rng(1), plan).between(0.0, 20 * plan.gap)
-    pieces = Timeline(np.random.default_rng(1), plan)
-    edges = np.linspace(0.0, 20 * plan.gap, 101)
+    scenario = SCENARIOS[name]
+    whole = Timeline(np.random.default_rng(1), scenario).between(0.0, 20 * scenario.gap)
+    pieces = Timeline(np.random.default_rng(1), scenario)
+    edges = np.linspace(0.0, 20 * scenario.gap, 101)
     assert len(whole) > 5
     for start, end in zip(edges[:-1], edges[1:], strict=True):
         assert pieces.between(start, end) == [event for event in whole if event.start < end and event.end > start]
-    assert {event.kind for event in whole} == set(plan.kinds)
-    assert all(plan.shortest <= event.end - event.start <= plan.longest for event in whole)
+    assert {event.kind for event in whole} == set(scenario.kinds)
+    assert all(scenario.shortest <= event.end - event.start <= scenario.longest for event in whole)
 
 
 def test_weather_is_the_same_in_pieces_and_later_downstream():

@@ -153,7 +153,9 @@ def test_unusable_values_change_nothing(metric):
         m.update({"a": 1.0, "b": "1.0"}, predicted(0.0, 0.0))
     with pytest.raises(ValueError, match="'a' is infinite"):
         m.update({"a": np.inf, "b": 1.0}, predicted(0.0, 0.0))
-    with pytest.raises(TypeError, match=f"{metric.__name__} scores predictive laws, got a dict: .*with_dist=True"):
+    with pytest.raises(
+        TypeError, match=f"{metric.__name__} scores predictive distributions, got a dict: .*with_dist=True"
+    ):
         m.update({"a": 1.0}, {"a": 1.0})
     assert m.get() == before
 

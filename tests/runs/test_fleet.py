@@ -1,4 +1,4 @@
-"""The fleet: models that leave and come back as if they had not, commits that survive kills, kin."""
+"""The fleet: models that leave and come back as if they had not, commits that survive kills, warm starts."""
 
 from __future__ import annotations
 
@@ -55,8 +55,8 @@ def path(tmp_path):
 
 
 @pytest.fixture
-def quick_kin(monkeypatch):
-    monkeypatch.setattr(fleet, "KIN_ROWS", 20)
+def quick_warm_start(monkeypatch):
+    monkeypatch.setattr(fleet, "DONOR_ROWS", 20)
 
 
 # ---------------------------------------------------------------------- leaving and coming back
@@ -64,12 +64,12 @@ def quick_kin(monkeypatch):
 
 @pytest.mark.parametrize("settings", SETTINGS.values(), ids=SETTINGS)
 @pytest.mark.parametrize("where", ["memory", "store"])
-def test_a_fleet_without_memory_equals_one_with_plenty(path, settings, where, quick_kin):
+def test_a_fleet_without_memory_equals_one_with_plenty(path, settings, where, quick_warm_start):
     feed = list(rows(400))
-    plenty = Fleet(MOMoGPRegressor(**settings), kin=True)
+    plenty = Fleet(MOMoGPRegressor(**settings), warm_start=True)
     expected = run(plenty, feed)
     with Fleet(
-        MOMoGPRegressor(**settings), store=Store(path) if where == "store" else None, memory_budget=0, kin=True
+        MOMoGPRegressor(**settings), store=Store(path) if where == "store" else None, memory_budget=0, warm_start=True
     ) as tiny:
         assert run(tiny, feed, 37 if where == "store" else None) == expected
         assert tiny.n_live == 1
@@ -98,17 +98,17 @@ def test_forecasters_leave_and_come_back(path):
         assert states(tiny) == states(plenty)
 
 
-def test_a_fleet_that_is_opened_again_goes_on(path, quick_kin):
+def test_a_fleet_that_is_opened_again_resumes(path, quick_warm_start):
     feed = list(rows(400))
-    whole = Fleet(MOMoGPRegressor(**SMALL), kin=True)
+    whole = Fleet(MOMoGPRegressor(**SMALL), warm_start=True)
     expected = run(whole, feed)
     found = []
     for part in (feed[:90], feed[90:91], feed[91:300], feed[300:]):
-        with Fleet(MOMoGPRegressor(**SMALL), store=Store(path), kin=True) as members:
+        with Fleet(MOMoGPRegressor(**SMALL), store=Store(path), warm_start=True) as members:
             found += run(members, part)
             members.commit()
     assert found == expected
-    with Fleet(MOMoGPRegressor(**SMALL), store=Store(path), kin=True) as members:
+    with Fleet(MOMoGPRegressor(**SMALL), store=Store(path), warm_start=True) as members:
         assert members.n_live == 0
         assert members.keys() == whole.keys()
         assert states(members) == states(whole)
@@ -117,7 +117,7 @@ def test_a_fleet_that_is_opened_again_goes_on(path, quick_kin):
 # ---------------------------------------------------------------------- exactly once
 
 
-def test_what_leaves_between_commits_is_not_in_the_store_yet(path):
+def test_models_that_leave_between_commits_are_not_in_the_store_yet(path):
     feed = list(rows(200))
     with Fleet(MOMoGPRegressor(**SMALL), store=Store(path), memory_budget=0) as members:
         run(members, feed[:150])
@@ -136,7 +136,7 @@ def test_what_leaves_between_commits_is_not_in_the_store_yet(path):
         assert sum(reopened.load(key).n_rows for key in reopened.keys()) == 200
 
 
-def test_what_leaves_between_commits_takes_no_memory(path):
+def test_models_that_leave_between_commits_take_no_memory(path):
     with Fleet(MOMoGPRegressor(**SMALL), store=Store(path), memory_budget=400_000) as members:
         for n in range(60):
             members.learn_one(n, {"wind": float(n)}, {"power": 1.0})
@@ -154,7 +154,7 @@ def test_without_a_store_nothing_can_be_committed():
         members.commit()
 
 
-def test_only_what_was_touched_is_written(path):
+def test_only_models_in_use_are_written(path):
     with Fleet(MOMoGPRegressor(**SMALL), store=Store(path)) as members:
         run(members, rows(200))
         members.commit()
@@ -182,7 +182,7 @@ def test_a_commit_that_fails_can_be_repeated(path):
         assert states(members) == states(plenty)
 
 
-def test_what_had_left_when_a_commit_failed_is_not_taken_for_what_it_was(path):
+def test_models_that_left_before_a_failed_commit_are_as_they_were(path):
     feed = list(rows(300))
     with Fleet(MOMoGPRegressor(**SMALL), store=Store(path), memory_budget=0) as members:
         run(members, feed[:100])
@@ -195,15 +195,15 @@ def test_what_had_left_when_a_commit_failed_is_not_taken_for_what_it_was(path):
         with pytest.raises(StoreError, match="open the store again"):
             run(members, feed[250:])
     with Fleet(MOMoGPRegressor(**SMALL), store=Store(path), memory_budget=0) as members:
-        place = members.store.source("farm")
-        run(members, feed[place.offset :])
+        position = members.store.source("farm")
+        run(members, feed[position.offset :])
         members.commit(Position("farm", 300, 300))
         plenty = Fleet(MOMoGPRegressor(**SMALL))
         run(plenty, feed)
         assert states(members) == states(plenty)
 
 
-def test_a_model_can_be_taken_in_once(path):
+def test_a_model_can_be_added_once(path):
     model = MOMoGPRegressor(**SMALL)
     model.learn_one({"wind": 1.0}, {"power": 2.0})
     with Fleet(MOMoGPRegressor(**SMALL), store=Store(path)) as members:
@@ -225,10 +225,12 @@ def take_all(path, tell=lambda: None):
     """Learn a counted source from where the store stands, with bad rows in it, to its end; ``tell`` of each row."""
     feed = list(rows(N_ROWS, 5))
     # Small: models leave and come back all the time.
-    with Fleet(MOMoGPRegressor(**SMALL), store=Store(path, timeout=30.0), memory_budget=600_000, kin=True) as members:
-        place = members.store.source("farm") or Position("farm", 0, 0)
-        outputs, dead, n_bad = [], [], place.n_bad
-        for n in range(place.offset, N_ROWS):
+    with Fleet(
+        MOMoGPRegressor(**SMALL), store=Store(path, timeout=30.0), memory_budget=600_000, warm_start=True
+    ) as members:
+        position = members.store.source("farm") or Position("farm", 0, 0)
+        outputs, dead, n_bad = [], [], position.n_bad
+        for n in range(position.offset, N_ROWS):
             key, x, y = feed[n]
             if n % 37 == 5:
                 y = {"power": "broken"}
@@ -266,7 +268,7 @@ def everything(path):
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
-def test_kills_at_random_moments_leave_no_trace(tmp_path, quick_kin):
+def test_kills_at_random_moments_leave_no_trace(tmp_path, quick_warm_start):
     take_all(tmp_path / "whole")
     expected = everything(tmp_path / "whole")
     assert sum(parts.n_rows for parts in expected[0].values()) + len(expected[3]) == N_ROWS
@@ -283,9 +285,9 @@ def test_kills_at_random_moments_leave_no_trace(tmp_path, quick_kin):
         assert os.waitpid(child, 0)[1] == signal.SIGKILL, "it ended before it could be killed"
         if path.exists():
             with Store(path) as opened:
-                place = opened.source("farm") or Position("farm", 0, 0)
-                assert sum(opened.load(key).n_rows for key in opened.keys()) == place.offset - place.n_bad
-                offsets.append(place.offset)
+                position = opened.source("farm") or Position("farm", 0, 0)
+                assert sum(opened.load(key).n_rows for key in opened.keys()) == position.offset - position.n_bad
+                offsets.append(position.offset)
     assert offsets == sorted(offsets)
     assert len(set(offsets)) > 5
     take_all(path)
@@ -295,7 +297,7 @@ def test_kills_at_random_moments_leave_no_trace(tmp_path, quick_kin):
 # ---------------------------------------------------------------------- memory
 
 
-def test_live_models_stay_within_the_budget():
+def test_loaded_models_stay_within_the_budget():
     members = Fleet(MOMoGPRegressor(seed=0), memory_budget=2_000_000)
     most = 0
     for key, x, y in rows(900, 12):
@@ -329,7 +331,7 @@ def test_a_row_does_not_look_at_other_models(monkeypatch):
     assert len(looked) < 10
 
 
-def test_a_model_at_rest_is_several_times_smaller():
+def test_a_compressed_model_is_several_times_smaller():
     members = Fleet(MOMoGPRegressor(seed=0))
     run(members, rows(600, 1))
     assert Packed(members.model("T00")).nbytes < 0.2 * members.model("T00").nbytes
@@ -345,7 +347,7 @@ def test_bad_rows_do_not_fill_the_memory(path):
         assert members.n_live == 1
 
 
-def test_a_model_that_cannot_be_put_to_rest_is_not_lost():
+def test_a_model_that_cannot_be_saved_is_not_lost():
     members = Fleet(MOMoGPRegressor(**SMALL), memory_budget=0)
     members.learn_one("a", {frozenset("x"): 1.0}, {"power": 1.0})
     with pytest.raises(TypeError, match="cannot save the key"):
@@ -381,7 +383,7 @@ def test_a_bad_row_leaves_everything_as_it_was():
 
 
 @pytest.mark.parametrize("key", [3.5, 1.0, True, None, ("a", 2.5)])
-def test_other_keys_are_refused(key):
+def test_other_keys_are_rejected(key):
     members = Fleet(MOMoGPRegressor(**SMALL))
     members.learn_one(1, {"wind": 1.0}, {"power": 1.0})
     x, y = {"wind": 1.0}, {"power": 1.0}
@@ -422,7 +424,7 @@ def test_a_function_makes_the_model_of_a_key():
 
 
 @pytest.mark.parametrize("budget", [-1, 1.5, None, True])
-def test_budgets_that_make_no_sense_are_refused(budget):
+def test_budgets_that_make_no_sense_are_rejected(budget):
     with pytest.raises(ValueError, match="memory_budget"):
         Fleet(MOMoGPRegressor(**SMALL), memory_budget=budget)
 
@@ -437,7 +439,7 @@ def test_a_closed_fleet_lets_go_of_its_store(path):
         assert opened.keys() == [1]
 
 
-# ---------------------------------------------------------------------- kin
+# ---------------------------------------------------------------------- warm starts
 
 
 def first_row(members, key, x):
@@ -446,58 +448,62 @@ def first_row(members, key, x):
     return expert
 
 
-def test_a_new_model_starts_from_its_kin(quick_kin):
-    members, alone = Fleet(MOMoGPRegressor(**SMALL), kin=True), Fleet(MOMoGPRegressor(**SMALL))
+def test_a_new_model_starts_from_the_medians_of_others(quick_warm_start):
+    members, alone = Fleet(MOMoGPRegressor(**SMALL), warm_start=True), Fleet(MOMoGPRegressor(**SMALL))
     for n in range(5):
         run(members, [(n, x, y) for _, x, y in rows(20, 1, seed=n)])
     run(members, [(9, x, y) for _, x, y in rows(19, 1, seed=9)])
-    kin = [members.model(n).hyperparameters for n in range(5)]
+    donors = [members.model(n).hyperparameters for n in range(5)]
     new = first_row(members, "new", {"wind": 1.0, "other": 2.0})
-    lengthscale = median(median(expert["lengthscales"]["wind"] for expert in experts) for experts in kin)
+    lengthscale = median(median(expert["lengthscales"]["wind"] for expert in experts) for experts in donors)
     assert new["lengthscales"]["wind"] == pytest.approx(lengthscale, rel=1e-12)
     # Beside what keeps factors stable.
-    noise = median(median(expert["noise"] for expert in experts) for experts in kin)
+    noise = median(median(expert["noise"] for expert in experts) for experts in donors)
     assert new["noise"] == pytest.approx(noise, abs=2e-8)
     plain = first_row(alone, "new", {"wind": 1.0, "other": 2.0})
     assert new["lengthscales"]["other"] == plain["lengthscales"]["other"]
     assert new["lengthscales"]["wind"] != plain["lengthscales"]["wind"]
 
 
-def test_the_newest_kin_are_asked(quick_kin, monkeypatch):
-    monkeypatch.setattr(fleet, "N_KIN", 2)
-    members = Fleet(MOMoGPRegressor(**SMALL), kin=True)
+def test_warm_starts_use_the_newest_models(quick_warm_start, monkeypatch):
+    monkeypatch.setattr(fleet, "N_DONORS", 2)
+    members = Fleet(MOMoGPRegressor(**SMALL), warm_start=True)
     for key, n in (("a", 20), ("b", 20), ("c", 20), ("a", 19), ("b", 20)):
         run(members, [(key, x, y) for _, x, y in rows(n, 1)])
-    # The others told at 20 rows, this one again at 40.
-    assert list(members._kin) == ["c", "b"]
+    # The others passed on theirs at 20 rows, this one again at 40.
+    assert list(members._donors) == ["c", "b"]
 
 
-def test_a_first_row_without_targets_is_no_first_row(quick_kin):
-    members = Fleet(MOMoGPRegressor(**SMALL), kin=True)
+def test_a_row_without_targets_does_not_count_as_the_first(quick_warm_start):
+    members = Fleet(MOMoGPRegressor(**SMALL), warm_start=True)
     run(members, rows(20, 1))
     members.learn_one("new", {"wind": 1.0}, {"power": None})
     assert members.model("new").n_rows == 0
-    _, noise = members._kin["T00"]
+    _, noise = members._donors["T00"]
     assert first_row(members, "new", {"wind": 1.0})["noise"] == pytest.approx(noise, abs=2e-8)
 
 
-def test_models_without_hyperparameters_have_no_kin(quick_kin):
-    members = Fleet(MOMoGPRegressor(experts=("lags",), seed=0), kin=True)
+def test_models_without_hyperparameters_pass_on_none(quick_warm_start):
+    members = Fleet(MOMoGPRegressor(experts=("lags",), seed=0), warm_start=True)
     run(members, rows(60, 2))
-    assert not members._kin
-    series = Fleet(MOMoGPForecaster(horizon=1, seed=0), kin=True)
+    assert not members._donors
+    series = Fleet(MOMoGPForecaster(horizon=1, seed=0), warm_start=True)
     for key, x, y in rows(60, 2):
         series.learn_one(key, x, y)
-    assert not series._kin
+    assert not series._donors
 
 
-@pytest.mark.parametrize(("n_rows", "tells"), [(1, False), (199, False), (200, True), (400, True), (600, False)])
-def test_a_model_tells_its_kin_as_it_doubles(n_rows, tells):
-    assert fleet._tells(n_rows) is tells
+@pytest.mark.parametrize(("n_rows", "passes_on"), [(1, False), (199, False), (200, True), (400, True), (600, False)])
+def test_a_model_passes_on_its_hyperparameters_as_it_doubles(n_rows, passes_on):
+    assert fleet._is_donor(n_rows) is passes_on
 
 
-def test_huge_inputs_make_kin_that_can_be_asked(quick_kin):
-    members = Fleet(MOMoGPRegressor(**SMALL), kin=True)
+def test_warm_starts_survive_huge_inputs(quick_warm_start):
+    members = Fleet(MOMoGPRegressor(**SMALL), warm_start=True)
     run(members, [("a", {"wind": 1e40 * t, "pitch": 1e-40 * t}, {"power": float(t)}) for t in range(40)])
     run(members, [("b", {"wind": 1e40 * t, "pitch": 1e-40 * t}, {"power": float(t)}) for t in range(40)])
     assert members.model("b").n_rows == 40
+
+
+def test_the_older_name_of_warm_starts():
+    assert Fleet(MOMoGPRegressor(**SMALL), kin=True).warm_start and not Fleet(MOMoGPRegressor(**SMALL)).kin

@@ -58,7 +58,7 @@ def take(source, plan, store=None, *, memory_budget=1 << 30, limit=None, alarms=
     """Run to the end; everything that came of it."""
     kept = None if store is None else Store(store)
     feed = source if not isinstance(source, str | os.PathLike) else Feed(source, plan.columns, plan.time, key=plan.key)
-    with feed, Fleet(template(plan), store=kept, memory_budget=memory_budget, kin=False) as fleet:
+    with feed, Fleet(template(plan), store=kept, memory_budget=memory_budget, warm_start=False) as fleet:
         run = Run(feed, fleet, plan, bad_rows="skip", **options)
         run.lines = Lines(plan.targets, plan.horizon is not None, "jsonl", plan.key)
         stream = io.BytesIO()
@@ -73,7 +73,7 @@ def take(source, plan, store=None, *, memory_budget=1 << 30, limit=None, alarms=
 
 
 def kept(store):
-    """Models, outputs and refused rows of a store."""
+    """Models, outputs and dead letters of a store."""
     with Store(store, read_only=True) as reader:
         states = {key: Parts.of(reader.load(key)) for key in reader.keys()}
         outputs = [output.text for _, output in reader.outputs()]
@@ -166,7 +166,7 @@ def test_parts_of_the_keys_make_the_whole(farm, tmp_path):
 
 
 @PLANS
-def test_values_outside_of_what_was_expected_are_alarms(tmp_path, plan):
+def test_unexpected_values_are_alarms(tmp_path, plan):
     path, store = tmp_path / "farm.csv", tmp_path / "farm.db"
     text = [line.split(",") for line in lines(300, n_keys=2)]
     mine, other = ([cells for cells in text if cells[1] == key] for key in ("T1", "T0"))
@@ -188,7 +188,7 @@ def test_values_outside_of_what_was_expected_are_alarms(tmp_path, plan):
         take(path, plan, alarm_level=1.0)
 
 
-def test_a_folder_is_a_feed_that_goes_on(tmp_path):
+def test_a_folder_is_a_feed_that_resumes(tmp_path):
     folder, store = tmp_path / "days", tmp_path / "farm.db"
     folder.mkdir()
     text = list(lines())
@@ -245,9 +245,9 @@ def test_a_file_that_grows_is_followed(tmp_path):
         found = follow(feed, 4, append)
         assert [event.number for event in found] == [1, 2, 3, 4] and feed.is_live
         assert [f"{event.values['power']:.3f}" for event in found] == [line.split(",")[3] for line in text[:4]]
-        place = feed.position
+        position = feed.position
     with Feed(path, ["power"], "time", key="turbine") as feed:
-        feed.seek(place)
+        feed.seek(position)
         assert list(feed.events()) == []
     with Feed(path, ["power"], "time", key="turbine", follow=True) as feed:
         events = feed.events()
@@ -275,7 +275,7 @@ def test_a_folder_that_grows_is_followed(tmp_path):
     assert [f"{event.values['power']:.3f}" for event in found] == [line.split(",")[3] for line in text[:4]]
 
 
-def test_a_pipe_says_when_it_has_no_more():
+def test_a_pipe_reports_its_end():
     reader, writer = os.pipe()
     with os.fdopen(reader, "rb") as source, os.fdopen(writer, "wb", buffering=0) as end:
         end.write(f"{HEADER}\n{next(lines())}\n".encode())
@@ -289,17 +289,17 @@ def test_a_pipe_says_when_it_has_no_more():
             assert next(events, "end") == "end"
 
 
-def test_a_followed_folder_goes_on_behind_a_file_without_its_last_newline(tmp_path):
+def test_a_followed_folder_continues_after_a_file_without_its_last_newline(tmp_path):
     (tmp_path / "a.csv").write_text("power\n1\n2")
     with Folder(tmp_path, ["power"], None, follow=True) as feed:
         assert [event.values for event in follow(feed, 1, lambda: None)] == [{"power": 1.0}]
         # Its rows may come much later.
         (tmp_path / "b.csv").write_text("power\n")
         assert [event.values for event in follow(feed, 1, lambda: None)] == [{"power": 2.0}]
-        place = feed.position
+        position = feed.position
     (tmp_path / "b.csv").write_text("power\n3\n")
     with Folder(tmp_path, ["power"], None, follow=True) as feed:
-        feed.seek(place)
+        feed.seek(position)
         (event,) = follow(feed, 1, lambda: None)
         assert (event.number, event.values) == (3, {"power": 3.0})
 
@@ -314,7 +314,7 @@ def test_a_file_of_a_folder_that_was_compressed_is_the_same_file(tmp_path, is_fo
     with Folder(tmp_path, ["power"], None, follow=is_followed) as feed:
         events = feed.events()
         assert [next(events).values["power"] for _ in range(2)] == [1.0, 2.0]
-        place = feed.position
+        position = feed.position
         packed("a.csv")
         assert next(events, None) is None
         (tmp_path / "b.csv").write_text("power\n3\n")
@@ -322,7 +322,7 @@ def test_a_file_of_a_folder_that_was_compressed_is_the_same_file(tmp_path, is_fo
             assert [event.values["power"] for event in follow(feed, 1, lambda: None)] == [3.0]
     for _ in range(2):
         with Folder(tmp_path, ["power"], None) as feed:
-            feed.seek(place)
+            feed.seek(position)
             assert [(event.number, event.values["power"]) for event in feed.events()] == [(3, 3.0)]
         # Both are there while it is compressed.
         (tmp_path / "a.csv").write_text("power\n1\n2\n")
@@ -362,7 +362,7 @@ class Broker:
         pass
 
 
-def test_what_goes_to_a_broker_waits_in_the_store_until_it_has_arrived(farm, tmp_path):
+def test_texts_for_a_broker_wait_in_the_store_until_they_have_arrived(farm, tmp_path):
     whole, store = take(farm, REGRESSION), tmp_path / "farm.db"
     broker = Broker([0, 3, 50, 0])
     with Feed(farm, REGRESSION.columns, "time", key="turbine") as feed:
@@ -392,7 +392,7 @@ def test_a_broker_that_was_away_gets_the_rest_from_the_next_run(farm, tmp_path):
     assert [text for _, _, text in sorted(set(got))] == whole.text
 
 
-def test_what_waits_for_a_broker_is_sent_when_no_row_comes(farm, tmp_path):
+def test_texts_for_a_broker_are_sent_when_no_row_comes(farm, tmp_path):
     store = tmp_path / "farm.db"
     take(farm, REGRESSION, store)
     for takes, n_got in (([0] * 9, 0), ([], 395)):
@@ -409,7 +409,8 @@ def test_what_waits_for_a_broker_is_sent_when_no_row_comes(farm, tmp_path):
     assert kept(store)[1] == []
 
 
-def test_a_delivery_commits_no_model_without_the_place_of_the_feed(farm, tmp_path, monkeypatch):
+def test_a_delivery_commits_no_model_without_the_position_of_the_feed(farm, tmp_path, monkeypatch):
+    from momostream.runs import commits
     from momostream.runs import run as running
 
     class Halting(Feed):
@@ -422,10 +423,10 @@ def test_a_delivery_commits_no_model_without_the_place_of_the_feed(farm, tmp_pat
         def commit(self, *args, **options):
             super().commit(*args, **options)
             with Store(self.path, read_only=True) as reader:
-                (place,) = reader.sources()
-                rows.append((place.more["n_rows"], sum(reader.load(key).n_rows for key in reader.keys())))
+                (position,) = reader.sources()
+                rows.append((position.more["n_rows"], sum(reader.load(key).n_rows for key in reader.keys())))
 
-    monkeypatch.setattr(running, "DELIVER_SECONDS", 0.0)
+    monkeypatch.setattr(commits, "DELIVER_SECONDS", 0.0)
     monkeypatch.setattr(running, "IDLE_SECONDS", 1e9)
     rows, broker = [], Broker([0, 3, 0, 5] * 50)
     with Halting(farm, REGRESSION.columns, "time", key="turbine") as feed:
@@ -467,7 +468,7 @@ def test_the_last_line_of_a_pipe_needs_no_newline(tmp_path):
     assert sum(parts.n_rows for parts in kept(tmp_path / "farm.db")[0].values()) == 30
 
 
-def test_a_file_is_not_continued_behind_a_stretch_that_went_elsewhere(farm, tmp_path):
+def test_a_file_is_not_continued_after_a_run_that_wrote_elsewhere(farm, tmp_path):
     store, out = tmp_path / "farm.db", tmp_path / "out.jsonl"
     take(farm, REGRESSION, store, out=out, limit=100)
     take(farm, REGRESSION, store, limit=100)
@@ -494,7 +495,7 @@ def test_a_run_that_is_to_stop_does_not_finish_a_large_block(farm, tmp_path, mon
     assert kept(store)[0] == take(farm, REGRESSION).states
 
 
-def test_a_row_that_is_cut_off_is_not_committed_by_an_error_behind_it(tmp_path):
+def test_a_row_that_is_cut_off_is_not_committed_by_an_error_after_it(tmp_path):
     folder, store = tmp_path / "days", tmp_path / "farm.db"
     folder.mkdir()
     text = list(lines(40))
@@ -525,7 +526,7 @@ def test_a_file_of_a_folder_that_cannot_be_read_is_named_and_costs_nothing(tmp_p
         assert sum(parts.n_rows for parts in kept(store)[0].values()) == 30
 
 
-def test_a_key_that_is_half_a_character_is_refused(tmp_path):
+def test_a_key_that_is_half_a_character_is_rejected(tmp_path):
     path = tmp_path / "farm.jsonl"
     path.write_text('{"time": "2024-03-01", "turbine": "T\\ud800", "wind": 1, "power": 2, "load": 3}\n')
     run = take(path, REGRESSION, tmp_path / "farm.db")

@@ -1,4 +1,4 @@
-"""Runs over a feed: what is predicted from what, and that a run that was killed goes on exactly."""
+"""Runs over a feed: what is predicted from what, and that a killed run resumes exactly."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def model_for(plan):
 
 
 def start(path, plan, out, store=None, settings=None, fleet=None, **options):
-    """A run that begins, or goes on where the store stands; ``out`` is a file, a stream, or None for the store."""
+    """A run that starts, or resumes from the store; ``out`` is a file, a stream, or None for the store."""
     if fleet is None:
         model = make_model(plan, (QUICK if plan.horizon else {}) | (settings or {}))
         fleet = Fleet(model, store=None if store is None else OPENED[-1].enter_context(Store(store)))
@@ -89,7 +89,7 @@ def leave(run):
     run.fleet.close()
 
 
-def place(store):
+def position(store):
     with Store(store, read_only=True) as reader:
         (found,) = reader.sources()
         return found
@@ -132,7 +132,7 @@ def test_forecasts_follow_each_row(feed_path, tmp_path):
 
 @pytest.mark.parametrize("plan", [REGRESSION, FORECAST], ids=["regression", "forecast"])
 @pytest.mark.parametrize("killed_at", [1, 40, 77, 119])
-def test_a_killed_run_goes_on_exactly(feed_path, tmp_path, plan, killed_at):
+def test_a_killed_run_resumes_exactly(feed_path, tmp_path, plan, killed_at):
     whole = start(feed_path, plan, tmp_path / "whole.csv", tmp_path / "whole.db", commit_every=25)
     whole.run()
 
@@ -156,7 +156,7 @@ def test_a_killed_run_goes_on_exactly(feed_path, tmp_path, plan, killed_at):
     assert again.track.summary.equals(whole.track.summary)
 
 
-def test_an_ended_run_goes_on_when_the_file_has_grown(feed_path, tmp_path):
+def test_an_ended_run_resumes_when_the_file_has_grown(feed_path, tmp_path):
     text = feed_path.read_text().splitlines(keepends=True)
     whole = start(feed_path, FORECAST, tmp_path / "whole.csv")
     whole.run()
@@ -169,7 +169,7 @@ def test_an_ended_run_goes_on_when_the_file_has_grown(feed_path, tmp_path):
     assert (tmp_path / "out.csv").read_bytes() == (tmp_path / "whole.csv").read_bytes()
 
 
-def test_a_pipe_goes_on_with_the_rows_that_come(tmp_path):
+def test_a_pipe_resumes_with_the_rows_that_come(tmp_path):
     class Pipe(io.BytesIO):
         def seekable(self):
             return False
@@ -200,12 +200,12 @@ def test_every_and_limit(feed_path, tmp_path):
 def test_learning_only_predicts_nothing(feed_path, tmp_path):
     run = start(feed_path, FORECAST, tmp_path / "out.csv", learn_only=True)
     run.run()
-    assert run.model.n_rows == N_ROWS and run.outlook is None and run.track.n_scored == 0
+    assert run.model.n_rows == N_ROWS and run.predicted is None and run.track.n_scored == 0
     assert len((tmp_path / "out.csv").read_text().splitlines()) == 1
 
 
 @pytest.mark.parametrize("plan", [REGRESSION, FORECAST], ids=["regression", "forecast"])
-def test_a_row_that_the_model_refuses_is_a_bad_row(feed_path, tmp_path, plan):
+def test_a_row_that_the_model_rejects_is_a_bad_row(feed_path, tmp_path, plan):
     text = feed_path.read_text().splitlines()
     text[50] = text[50].rsplit(",", 1)[0] + ",1e300"
     feed_path.write_text("\n".join(text))
@@ -220,7 +220,7 @@ def test_a_row_that_the_model_refuses_is_a_bad_row(feed_path, tmp_path, plan):
 def test_stopping_between_rows_and_while_waiting(feed_path, tmp_path):
     run = start(feed_path, FORECAST, tmp_path / "out.csv", tmp_path / "store.db")
     run.run(on_row=lambda run: run.stop() if run.n_rows == 17 else None)
-    assert run.is_stopped and run.n_rows == 17 and place(tmp_path / "store.db").more["n_rows"] == 17
+    assert run.is_stopped and run.n_rows == 17 and position(tmp_path / "store.db").more["n_rows"] == 17
 
     class Waiting(Feed):
         def events(self):
@@ -314,7 +314,7 @@ def test_bad_rows_are_counted_once(feed_path, tmp_path):
         run.run(limit)
         leave(run)
     assert run.n_bad == 4 and run.n_rows == 109
-    assert place(store).n_bad == 4
+    assert position(store).n_bad == 4
     with Store(store, read_only=True) as reader:
         letters = [letter for _, letter in reader.dead()]
     assert [letter.row for letter in letters] == [text[i] for i in (20, 51, 52, 100)]
@@ -332,13 +332,13 @@ def test_a_bad_row_does_not_cost_the_rows_before_it(feed_path, tmp_path):
         with pytest.raises(FeedError, match="row 61"):
             run.run()
         leave(run)
-        assert place(store).number == place(store).more["n_rows"] == 60
+        assert position(store).number == position(store).more["n_rows"] == 60
 
 
 def test_checkpoints_by_time_and_files_that_others_look_at(feed_path, tmp_path, monkeypatch):
-    from momostream.runs import run as running
+    from momostream.runs import commits
 
-    monkeypatch.setattr(running, "FLUSH_SECONDS", 0.0)
+    monkeypatch.setattr(commits, "FLUSH_SECONDS", 0.0)
     seen, store = [], tmp_path / "store.db"
     run = start(feed_path, FORECAST, tmp_path / "out.csv", store, commit_seconds=0.0)
     run.run(10, lambda run: seen.append(run.fleet.store.source("turbine.csv")))

@@ -151,7 +151,7 @@ def run_both(cut, **options):
 @pytest.mark.parametrize(
     "options", [{"time": "at"}, {"time": "at", "bounds": {"wind": (-20.0, 40.0)}}], ids=["plain", "bounds"]
 )
-def test_a_restored_track_goes_on_exactly(options):
+def test_a_restored_track_continues_exactly(options):
     whole, parted = run_both(50, **options)
     for name in ("summary", "by_step", "by_block", "pit"):
         assert getattr(whole, name).equals(getattr(parted, name)), name

@@ -1,0 +1,151 @@
+"""Where a run stands in its feed, and when and how it commits.
+
+A commit is one transaction of the fleet's store: all models that have changed, the position in the feed, predictions,
+alarms and dead letters since the last commit, and how far files have been written. However a run ends, the next one
+starts at the last commit.
+"""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+from momostream.feeds.files import Source
+from momostream.feeds.outputs import Written
+from momostream.feeds.rows import Refused, Row
+from momostream.runs.channels import Channels
+from momostream.runs.fleet import Fleet
+from momostream.storage.store import Position
+
+__all__ = ["Commits", "source_name"]
+
+# Rows from one commit to the next: so many for each key, which makes writing its model worthwhile, within these bounds.
+ROWS_PER_KEY, COMMIT_ROWS = 200, (5000, 100_000)
+# Others may look at a file that is being written.
+FLUSH_SECONDS = 2.0
+# From one attempt to send to a broker to the next.
+DELIVER_SECONDS = 1.0
+
+
+def source_name(feed: Source) -> str:
+    """The name under which a store keeps the position of a feed, without folder or host: files and brokers may move.
+
+    Examples
+    --------
+    >>> from types import SimpleNamespace as Named
+    >>> source_name(Named(name="data/farm.csv")), source_name(Named(name="mqtt://localhost:1883/farm/+/rows"))
+    ('farm.csv', 'mqtt:farm/+/rows')
+    """
+    scheme, mark, rest = feed.name.partition("://")
+    return f"{scheme}:{rest.partition('/')[2]}" if mark else Path(feed.name).name
+
+
+class Commits:
+    """The position of a run, and its commits.
+
+    Parameters
+    ----------
+    feed, fleet, channels
+        Of the run.
+    every, seconds
+        Rows and seconds from one commit to the next, as in `momostream.runs.run.Run`.
+
+    Attributes
+    ----------
+    name : str
+        Under which the store keeps the position of the feed.
+    resumed : Position or None
+        The last commit of an earlier run, if there is one.
+    files : dict
+        By table, how far each file had been written at the last commit; None for a pipe.
+    """
+
+    def __init__(self, feed: Source, fleet: Fleet, channels: Channels, every: int | None, seconds: float) -> None:
+        self.feed, self.fleet, self.channels = feed, fleet, channels
+        self.every, self.seconds = every, seconds
+        self.name = source_name(feed)
+        self.resumed = None if fleet.store is None else fleet.store.source(self.name)
+        self.files: dict[str, Written | None] = {}
+        # The last event that was taken, and the position of the feed after it.
+        self._last: Row | Refused | None = None
+        self._after: dict[str, Any] = {}
+        self._n_open = 0
+        self._committed_at = self._flushed_at = self._delivered_at = time.monotonic()
+
+    def count(self) -> None:
+        """Count an event that is not committed yet."""
+        self._n_open += 1
+
+    def mark(self, last: Row | Refused | None, after: dict[str, Any]) -> None:
+        """Note the last event that the next commit includes, and the position of the feed after it."""
+        self._last, self._after = last, after
+
+    # ------------------------------------------------------------------ when
+
+    @property
+    def has_enough_rows(self) -> bool:
+        """Whether so many events have come that they are to be committed."""
+        if self.every is not None:
+            return self._n_open >= self.every
+        least, most = COMMIT_ROWS
+        return self._n_open >= max(least, min(ROWS_PER_KEY * len(self.fleet), most))
+
+    def is_due(self, seconds: float) -> bool:
+        """Whether to commit now: enough rows have come, or some and the last commit was so many seconds ago."""
+        return self.has_enough_rows or (self._n_open > 0 and time.monotonic() - self._committed_at > seconds)
+
+    def keep_up(self) -> None:
+        """Between commits: show what was written to files, and try again to send to brokers."""
+        now = time.monotonic()
+        if not self._n_open and now - self._delivered_at > DELIVER_SECONDS:
+            # Also when no row comes. Not while there are rows to commit: models that have left memory since the last
+            # commit must not get into the store without the position of the feed.
+            self._deliver()
+        elif now - self._flushed_at > FLUSH_SECONDS:
+            self.flush()
+
+    # ------------------------------------------------------------------ how
+
+    def commit(self, n_rows: int, n_bad: int, track: dict[str, Any] | None) -> None:
+        """Bring files to the disk, commit everything up to the marked event, then send to brokers.
+
+        Parameters
+        ----------
+        n_rows, n_bad
+            Rows learnt and rejected so far.
+        track
+            State of the scores; None if there are none.
+        """
+        self.files = self.channels.sync()
+        if self.fleet.store is not None:
+            position = self._position(n_rows, n_bad, track)
+            outputs, alarms = (self.channels.waiting(table) for table in ("outputs", "alarms"))
+            self.fleet.commit(position, outputs, self.channels.letters, alarms)
+            self.channels.clear()
+        self.feed.acknowledge()
+        self._deliver()
+        self._n_open, self._committed_at = 0, time.monotonic()
+        self._flushed_at = self._committed_at
+
+    def _position(self, n_rows: int, n_bad: int, track: dict[str, Any] | None) -> Position:
+        lines = self.channels.lines
+        more = {
+            "feed": self._after, "n_rows": n_rows,
+            "files": {name: None if file is None else list(file) for name, file in self.files.items()},
+            "track": track, "format": None if lines is None else lines.format,
+        }  # fmt: skip
+        # Before the first row of this run, that of the last commit.
+        last = self._last or self.resumed
+        offset, number = (0, 0) if last is None else (last.offset, last.number)
+        return Position(self.name, offset, number, n_bad, more)
+
+    def flush(self) -> None:
+        """Let others see what was written to files."""
+        self.channels.flush()
+        self._flushed_at = time.monotonic()
+
+    def _deliver(self) -> None:
+        if self.fleet.store is not None:
+            self.channels.deliver(self.fleet.store)
+        self._delivered_at = time.monotonic()

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 if TYPE_CHECKING:
-    from momostream.feeds.files import Feed, Folder
+    from momostream.feeds import Feed, Folder
     from momostream.runs.fleet import Fleet
     from momostream.runs.plan import Plan
     from momostream.runs.run import Channel, Run
@@ -575,7 +575,7 @@ def forecast(
         from momostream.distributions.values import PredictedValues
         from momostream.estimators.regressor import MOMoGPRegressor
         from momostream.feeds.brokers import is_broker
-        from momostream.feeds.outputs import Lines, format_for
+        from momostream.feeds.outputs import PredictionLines, format_for
         from momostream.runs.fleet import Fleet
         from momostream.runs.plan import Plan
         from momostream.runs.run import ONLY, Run
@@ -627,7 +627,7 @@ def forecast(
         keyed = None if about is None else about["plan"]["key"]
         steps = horizon or loaded.horizon
         distribution = loaded.forecast(steps, with_dist=True)
-        lines = Lines(targets, True, (made and made.value) or format_for(output), keyed)
+        lines = PredictionLines(targets, True, (made and made.value) or format_for(output), keyed)
         _write_forecast(
             output, lines, name, loaded.n_rows, PredictedValues.of(distribution, targets, level), number == 0
         )
@@ -712,7 +712,7 @@ def _feed(
     key: str | None = None,
     follow: bool = False,
 ) -> Feed | Folder:
-    from momostream.feeds.files import Feed, Folder
+    from momostream.feeds import Feed, Folder
 
     bad_rows, encoding, delimiter, decimal, time_format = reading
     options: dict[str, Any] = {
@@ -744,7 +744,7 @@ def _opened(
     sequence: str | None = None,
 ) -> Feed | Folder:
     """The feed with the columns that are needed, as far as they are named."""
-    from momostream.feeds.files import FeedError
+    from momostream.feeds import FeedError
 
     if sequence is not None:
         raise ValueError("--sequence is for feeds of mqtt://")
@@ -953,7 +953,7 @@ def _must_agree(about: dict[str, Any], now: dict[str, Any]) -> None:
 @contextmanager
 def _named_after(feed: Any) -> Iterator[None]:
     """Errors begin with the name of the feed."""
-    from momostream.feeds.files import FeedError
+    from momostream.feeds import FeedError
 
     try:
         yield
@@ -997,7 +997,7 @@ def _parsed(settings: list[str] | None, seed: int | None, horizon: int | None) -
 def _channels(run: Run, places: dict[str, str | None], format: Format | None) -> Iterator[None]:
     """Give a run the places where predictions, alarms and refused rows go."""
     from momostream.feeds.brokers import is_broker
-    from momostream.feeds.outputs import Lines, format_for
+    from momostream.feeds.outputs import PredictionLines, format_for
 
     output = places["--output"]
     assert output is not None
@@ -1006,7 +1006,7 @@ def _channels(run: Run, places: dict[str, str | None], format: Format | None) ->
     asked = before or by_name if format is None else format.value
     if before not in {None, asked}:
         raise ValueError(f"cannot go on: format was {before!r}, now it is {asked!r}")
-    run.lines = Lines(run.plan.targets, run.plan.horizon is not None, asked, run.plan.key)
+    run.lines = PredictionLines(run.plan.targets, run.plan.horizon is not None, asked, run.plan.key)
     with ExitStack() as stack:
         run.predictions = stack.enter_context(_channel(run, "outputs", output, run.lines.header))
         if (place := places.get("--alarms")) is not None:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from momostream.estimators.regressor import MOMoGPRegressor
-from momostream.feeds.files import Row
+from momostream.feeds.rows import Row
 
 if TYPE_CHECKING:
     from momostream.distributions.forecast import Forecast

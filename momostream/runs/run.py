@@ -20,9 +20,9 @@ from typing import TYPE_CHECKING, Any
 from threadpoolctl import threadpool_limits
 
 from momostream.distributions.values import PredictedValues
+from momostream.feeds import Event, FeedError, Rejected, Row, Source, rejection
 from momostream.feeds.brokers import Outlet
-from momostream.feeds.files import Event, FeedError, Refused, Row, Source, refusal
-from momostream.feeds.outputs import Lines, Sink, Written, alarm_texts
+from momostream.feeds.outputs import PredictionLines, Sink, Written, alarm_texts
 from momostream.runs.fleet import Fleet
 from momostream.runs.plan import Plan, Step, shares, take_rows
 from momostream.runs.scores import Track
@@ -198,24 +198,24 @@ class Run:
         self.alarms: Channel | None = None
         self.dead: Channel | None = None
         # Formats predictions, if they are asked for as text.
-        self.lines: Lines | None = None
+        self.lines: PredictionLines | None = None
         self.n_rows = self.n_bad = 0
-        self.last: Row | Refused | None = None
+        self.last: Row | Rejected | None = None
         # Whether the last block was not taken to its end, because the run was to stop.
         self.is_abandoned = False
         # Whether the feed has given an event that was not taken in yet.
         self._is_ahead = False
         # A row that is not in the last commit, because its line may go on.
-        self.cut_off: Row | Refused | None = None
+        self.cut_off: Row | Rejected | None = None
         self.outlook: PredictedValues | None = None
         self.track = None if plan.key is not None else Track(plan.targets, plan.horizon or 1, plan.level)
         self.recent: deque[Row] = deque(maxlen=N_RECENT)
-        self._block: list[Row | Refused] = []
+        self._block: list[Row | Rejected] = []
         self._block_since = 0.0
         self._letters: list[DeadLetter] = []
         self._files: dict[str, Written | None] = {}
         # The last row that was taken, and where the feed stood behind it, for those who stop at a bad row.
-        self._behind: tuple[Row | Refused | None, dict[str, Any]] = None, {}
+        self._behind: tuple[Row | Rejected | None, dict[str, Any]] = None, {}
         # Scores are kept row by row, and who stops at a bad row must not have learnt those behind it.
         self._row_by_row = self.track is not None or bad_rows == "stop"
         self._is_live = getattr(feed, "is_live", True)
@@ -310,7 +310,7 @@ class Run:
             return False
         return self.share is None or (key is not None and in_share(key, self.share))
 
-    def _add(self, event: Row | Refused) -> None:
+    def _add(self, event: Row | Rejected) -> None:
         # A row whose key cannot be told falls to the first part.
         if self._is_ours(event.key) or (event.key is None and self.share is not None and self.share[0] == 1):
             if not self._block:
@@ -354,7 +354,7 @@ class Run:
     def _take_block(self, on_row: Callable[[Run], None]) -> None:
         """Hand rows to their models, key by key, and send out what becomes of them, in the order of the rows."""
         block, self._block = self._block, []
-        refused = [event for event in block if isinstance(event, Refused)]
+        refused = [event for event in block if isinstance(event, Rejected)]
         groups: dict[Any, list[Row]] = {}
         for event in block:
             if isinstance(event, Row):
@@ -370,7 +370,7 @@ class Run:
             n_left -= len(rows)
             for step in take_rows(self.fleet, self.plan, _member(key), rows, self.learn_only, watch):
                 if step.reason is not None:
-                    refused.append(Refused(step.row.number, step.row.offset, key, step.reason, step.row.text()))
+                    refused.append(Rejected(step.row.number, step.row.offset, key, step.reason, step.row.text()))
                     continue
                 steps.append(step)
                 self.n_rows += 1
@@ -427,8 +427,8 @@ class Run:
         if outlook is not None and self.plan.horizon is not None:
             self.track.expect(outlook)
 
-    def _refuse(self, refused: Refused) -> None:
-        message = refusal(self.feed.name, refused)
+    def _refuse(self, refused: Rejected) -> None:
+        message = rejection(self.feed.name, refused)
         if self.bad_rows == "stop":
             raise FeedError(message)
         self.n_bad += 1

@@ -225,7 +225,7 @@ def test_files_with_nothing_to_read(turbine):
     Path("header.csv").write_text("time,wind,power\n")
     assert call("run", "header.csv", "-n", "2", code=1)[1] == "momostream: header.csv: has no rows\n"
     Path("german.csv").write_text("Zeit;Wind\n1;9,123\n".replace("1;", "x;"))
-    assert "has '9,123' a decimal comma?" in call("run", "german.csv", "-n", "2", code=1)[1]
+    assert "does '9,123' have a decimal comma?" in call("run", "german.csv", "-n", "2", code=1)[1]
 
 
 def test_nested_objects_have_columns_of_their_own(turbine):
@@ -305,7 +305,7 @@ def test_decimal_commas(turbine):
         (["inspect", "turbine.csv"], "not a momostream file"),
         (["forecast", "nowhere.momo"], "nowhere.momo: No such file or directory"),
         (["read", "nowhere.db"], "nowhere.db: there is no such store"),
-        (["read", "turbine.csv"], "turbine.csv: damaged, or no store of momostream"),
+        (["read", "turbine.csv"], "turbine.csv: corrupted, or not a momostream store"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
@@ -394,7 +394,7 @@ def test_another_feed_does_not_cost_the_output(turbine):
     before = Path("out.csv").read_bytes()
     Path("turbine.csv").write_text(feed_text(80, seed=3))
     told = call(*command, code=1)[1]
-    assert told == "momostream: turbine.csv: is not the feed that was read before: row 30 is another one\n"
+    assert told == "momostream: turbine.csv: is not the feed that was read before: row 30 differs from the last run\n"
     assert Path("out.csv").read_bytes() == before
     Path("turbine.csv").write_text(feed_text(20))
     told = call(*command, code=1)[1]
@@ -801,7 +801,7 @@ def test_a_damaged_store_is_told(turbine, damage):
     Path("run.db").write_bytes(DAMAGES[damage](Path("run.db").read_bytes()))
     for arguments in (command, ["inspect", "run.db"], ["forecast", "run.db"]):
         _, told = call(*arguments, code=1)
-        assert "run.db: damaged, or no store of momostream: " in told and "restore it from a copy" in told
+        assert "run.db: corrupted, or not a momostream store: " in told and "restore it from a copy" in told
         assert told.startswith("momostream: ") and told.count("\n") == 1
     assert Path("out.csv").read_bytes() == before
 

@@ -70,7 +70,7 @@ class Folder:
         self.key, self._options = key, options
         first = self._next("")
         if first is None:
-            raise FeedError(f"{self.name}: no CSV or JSON-lines file in this folder")
+            raise FeedError(f"{self.name}: there is no CSV or JSON lines file in this folder")
         self._rows_before = self._bytes_before = 0
         self._feed, self._file = self._open(first, columns, time, Feed), first
         self.columns, self.readings, self.time = self._feed.columns, self._feed.readings, self._feed.time
@@ -167,7 +167,9 @@ class Folder:
         wanted = position.get("file", "")
         name = next((name for name in names if without_gz(name) == without_gz(wanted)), None)
         if name is None:
-            raise FeedError(f"{self.name}: the file in which the last run stopped is missing: {wanted}")
+            raise FeedError(
+                f"{self.name}: the file in which the last run stopped is missing: {wanted or 'its name is unknown'}"
+            )
         self._feed.close()
         self._feed, self._file = self._open(name, self.readings, self.time), name
         if self._next(name) is not None:

@@ -260,7 +260,10 @@ def test_decimal_commas(turbine):
         (["run", "turbine.csv", "-t", "powr"], "turbine.csv: column 'powr' does not exist: did you mean 'power'?"),
         (["run", "turbine.csv", "-t", "state"], "turbine.csv: column 'state' holds no numbers in the first rows"),
         (["run", "turbine.csv", "-t", "power", "-i", "power"], "column 'power' is named as target and as input"),
-        (["run", "turbine.csv", "-t", "power", "--time", "at"], "turbine.csv: column 'at': does not exist; there are"),
+        (
+            ["run", "turbine.csv", "-t", "power", "--time", "at"],
+            "turbine.csv: column 'at': does not exist; the columns",
+        ),
         (["run", "turbine.csv", "-t", "power", "--level", "2"], "level=2.0 is not accepted"),
         (["run", "turbine.csv", "-t", "power", "-o", "no/out.csv"], "no/out.csv: there is no such folder"),
         (["run", "turbine.csv", "-t", "power", "--store", "no/run.db"], "no/run.db: there is no such folder"),
@@ -343,7 +346,7 @@ def test_nothing_is_written_into_the_folder_that_is_read(turbine):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["-o", "other.csv"], "other.csv: is not the file that was written before"),
+        (["-o", "other.csv"], "other.csv: is not the file that the last run wrote"),
         (["-o", "out.csv", "--format", "jsonl"], "cannot go on: format was 'csv', now it is 'jsonl'"),
         (["-o", "out.csv", "--seed", "5"], "cannot go on: seed was 0, now it is 5"),
         (["-o", "out.csv", "--set", "lags=3"], "cannot go on: lags was not set, now it is 3"),

@@ -299,7 +299,7 @@ def test_what_came_through_a_pipe_is_not_looked_for_in_a_file(feed_path, tmp_pat
     run = start(pipe, FORECAST, io.BytesIO(), store)
     run.run(limit=50)
     leave(run)
-    with pytest.raises(ValueError, match="through a pipe"):
+    with pytest.raises(ValueError, match="from a pipe"):
         start(feed_path, FORECAST, tmp_path / "out.csv", store)
 
 

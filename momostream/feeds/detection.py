@@ -1,4 +1,4 @@
-"""What the first lines of a file show: format, delimiter, columns, and which of them hold numbers and times."""
+"""Detection by the first lines of a file: format, delimiter, columns, and which of them hold numbers and times."""
 
 from __future__ import annotations
 

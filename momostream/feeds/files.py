@@ -36,7 +36,7 @@ _GZIP_MAGIC = b"\x1f\x8b"
 
 
 class _RowEnd(NamedTuple):
-    """Where the last row ended: byte after it and its number; where it began, and a checksum of its first line."""
+    """The end of the last row: byte after it and its number; its first byte, and a checksum of its first line."""
 
     offset: int
     number: int

@@ -21,7 +21,7 @@ __all__ = ["BUFFER_SIZE", "MAX_LINE", "READ_ERRORS", "ByteStream", "LineReader",
 # Bytes of a line.
 MAX_LINE = 1 << 20
 BUFFER_SIZE = 1 << 16
-# What reading raises when a disk fails, and when compressed data are cut off or altered.
+# Errors of reading: a disk fails, or compressed data are cut off or altered.
 READ_ERRORS = (OSError, EOFError, zlib.error)
 
 

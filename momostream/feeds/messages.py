@@ -1,4 +1,4 @@
-"""What feeds and outlets of brokers share: addresses, rows from messages, attempts to reach a broker that is away."""
+"""Common parts of MQTT and Kafka: addresses, rows from messages, attempts to reach a broker that is away."""
 
 from __future__ import annotations
 

@@ -113,7 +113,7 @@ class MqttFeed(BrokerFeed):
     Raises
     ------
     FeedError
-        The broker is away for too long, or does not let this client in. Also raised from `events`, when another client
+        The broker is away for too long, or rejects this client. Also raised from `events`, when another client
         has taken over the session.
 
     Notes

@@ -29,7 +29,7 @@ TAIL = 256
 
 
 class Written(NamedTuple):
-    """How far a file has been written: bytes, and the last of them, by which it is recognised."""
+    """The end of a file that is written: number of bytes, and the last of them, by which it is recognised."""
 
     position: int
     tail: bytes

@@ -67,7 +67,7 @@ class Rejected(NamedTuple):
 
 
 class BadRow(Exception):  # noqa: N818 - it is raised, but often only counted
-    """What is wrong with a row, and in which column."""
+    """Something is wrong with a row; `column` says where, if that is known."""
 
     def __init__(self, what: str, column: str | None = None) -> None:
         super().__init__(what)

@@ -262,7 +262,7 @@ def test_decimal_commas(turbine):
         (["run", "turbine.csv", "-t", "power", "-i", "power"], "column 'power' is named as target and as input"),
         (
             ["run", "turbine.csv", "-t", "power", "--time", "at"],
-            "turbine.csv: column 'at': does not exist; the columns",
+            "turbine.csv: column 'at': does not exist; the column",
         ),
         (["run", "turbine.csv", "-t", "power", "--level", "2"], "level=2.0 is not accepted"),
         (["run", "turbine.csv", "-t", "power", "-o", "no/out.csv"], "no/out.csv: there is no such folder"),

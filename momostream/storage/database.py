@@ -191,7 +191,7 @@ class Database:
     def _transaction(self) -> Iterator[sqlite3.Connection]:
         """The open transaction, which the next commit ends; an error undoes all of it."""
         if self.read_only:
-            raise StoreError(f"{self.path}: opened with read_only=True")
+            raise StoreError(f"{self.path}: opened with read_only=True, so nothing can be written to it")
         with self._errors():
             db = self._connection
             if self._is_lost:

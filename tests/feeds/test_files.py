@@ -15,7 +15,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from momostream.feeds import Feed, FeedError, Row
+from momostream import feeds
+from momostream.feeds import Feed, FeedError, Row, outputs
 from tests.feeds.reading import Pipe, error_of, read
 
 
@@ -373,3 +374,12 @@ def test_all_real_feeds_open(data_dir):
     assert found["etth1"] == ("date", 7)
     assert found["gas_turbine"] == (None, 13)  # AT is the ambient temperature
     assert found["skab_valve1"] == ("timestamp", 11)
+
+
+# --- earlier names -----------------------------------------------------------------------------------------------
+
+
+def test_names_of_the_last_version_still_work():
+    assert feeds.Refused is feeds.Rejected and feeds.refusal is feeds.rejection
+    assert outputs.Lines is outputs.PredictionLines
+    assert Feed.go_behind is Feed.resume_after

@@ -37,8 +37,8 @@ from benchmarks.harness import (
 from benchmarks.tools.fleet_kills import scratch
 from benchmarks.tools.fleet_report import report
 from momostream.datasets.wind import WindFarm
-from momostream.feeds.files import Feed
-from momostream.feeds.outputs import Lines, Sink
+from momostream.feeds import Feed
+from momostream.feeds.outputs import PredictionLines, Sink
 from momostream.runs.fleet import Fleet
 from momostream.runs.plan import Plan, make_model
 from momostream.runs.run import Channel, Run
@@ -115,7 +115,7 @@ def run_embedded(path: Path, store: Path, share: tuple[int, int] | None, budget:
     with Feed(path, PLAN.columns, "time", key="turbine") as feed, Store(store) as opened:
         with Fleet(make_model(PLAN, SETTINGS), store=opened, memory_budget=budget, kin=False) as fleet:
             run = Run(feed, fleet, PLAN, bad_rows="skip", share=share)
-            run.lines = Lines(PLAN.targets, False, "jsonl" if in_store else "csv", PLAN.key)
+            run.lines = PredictionLines(PLAN.targets, False, "jsonl" if in_store else "csv", PLAN.key)
             place = None if in_store else Sink(store.with_suffix(".csv"), run.lines.header)
             run.predictions = Channel("outputs", place)
             of_models = []

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from momostream.datasets import WindTurbine
 from momostream.feeds import Feed
-from momostream.feeds.outputs import Lines, Sink
+from momostream.feeds.outputs import PredictionLines, Sink
 from momostream.fleet import Fleet
 from momostream.report import write_report
 from momostream.runs.plan import Plan, make_model
@@ -43,7 +43,7 @@ def run_once(feed_path: Path, forecasts: Path, stored: Path, limit: int | None =
         run = Run(feed, fleet, PLAN, bad_rows="skip", on_bad=print)
         if run.place is not None:
             print(f"going on behind row {run.place.number:,}")
-        run.lines = Lines(PLAN.targets, stepwise=True)
+        run.lines = PredictionLines(PLAN.targets, stepwise=True)
         with Sink(forecasts, run.lines.header, run.written("outputs")) as sink:
             run.predictions = Channel("outputs", sink)
             run.run(limit)

@@ -14,7 +14,7 @@ from momostream.cli.messages import notify
 from momostream.cli.options import BadRows, Columns, FileFormat
 
 if TYPE_CHECKING:
-    from momostream.feeds.files import Feed, Folder
+    from momostream.feeds import Feed, Folder
     from momostream.runs.plan import Plan
 
 __all__ = [
@@ -47,7 +47,7 @@ def open_files(
     follow: bool = False,
 ) -> Feed | Folder:
     """Open a file, a folder, or standard input."""
-    from momostream.feeds.files import Feed, Folder
+    from momostream.feeds import Feed, Folder
 
     kind = Folder if feed != "-" and os.path.isdir(feed) else Feed
     return kind(
@@ -90,7 +90,7 @@ def open_checked(
 
 
 def _check_columns(feed: Feed | Folder, columns: Columns) -> None:
-    from momostream.feeds.files import FeedError
+    from momostream.feeds import FeedError
 
     if not feed.readings:
         raise FeedError(f"{feed.name}: has no rows")
@@ -161,7 +161,7 @@ def plan_for(feed: Any, columns: Columns, level: float = 0.9, every: int = 1, ke
 @contextmanager
 def errors_named_after(feed: Any) -> Iterator[None]:
     """Begin each error with the name of the feed."""
-    from momostream.feeds.files import FeedError
+    from momostream.feeds import FeedError
 
     try:
         yield

@@ -154,14 +154,14 @@ def _predict_rows(saved: SavedModel, feed: str, file_format: FileFormat, bad_row
 def _write_forecast(saved: SavedModel, horizon: int | None, writing: Writing, is_first: bool) -> None:
     """Write the forecast of one model, and plot it."""
     from momostream.distributions.values import PredictedValues
-    from momostream.feeds.outputs import Lines, format_for
+    from momostream.feeds.outputs import PredictionLines, format_for
     from momostream.feeds.rows import Row
 
     model, output = saved.model, writing.output
     targets = tuple(map(str, model.series)) if saved.about is None else tuple(saved.about["plan"]["targets"])
     format = format_for(output) if writing.format is None else writing.format.value
     distribution = model.forecast(horizon or model.horizon, with_dist=True)
-    lines = Lines(targets, True, format, saved.key_column)
+    lines = PredictionLines(targets, True, format, saved.key_column)
     row = Row(model.n_rows, 0, None, {}, saved.key)
     text = lines.text(row, PredictedValues.of(distribution, targets, writing.level))
     _write_text(output, text, lines.header, is_first)

@@ -70,11 +70,13 @@ def check_store_for(destinations: Mapping[str, str | None]) -> None:
 @contextmanager
 def open_channels(run: Run, destinations: Mapping[str, str | None], format: Format | None) -> Iterator[None]:
     """Give a run the channels for its predictions, alarms and rejected rows, by option."""
-    from momostream.feeds.outputs import Lines
+    from momostream.feeds.outputs import PredictionLines
 
     output = destinations["--output"]
     assert output is not None
-    run.lines = Lines(run.plan.targets, run.plan.horizon is not None, _format_of(run, output, format), run.plan.key)
+    run.lines = PredictionLines(
+        run.plan.targets, run.plan.horizon is not None, _format_of(run, output, format), run.plan.key
+    )
     with ExitStack() as stack:
         run.predictions = stack.enter_context(_open_channel(run, "outputs", output, run.lines.header))
         if (name := destinations.get("--alarms")) is not None:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from momostream.datasets.wind import WindTurbine
-from momostream.feeds.files import Event, Refused, Row
+from momostream.feeds import Event, Rejected, Row
 from momostream.runs.fleet import Fleet
 from momostream.runs.plan import Plan, make_model
 from momostream.runs.run import Run
@@ -52,7 +52,7 @@ class TurbineFeed:
     def acknowledge(self) -> None:
         """Do nothing: the simulation can repeat its rows."""
 
-    def unfinished(self, event: Row | Refused) -> None:
+    def unfinished(self, event: Row | Rejected) -> None:
         """No row is ever unfinished."""
 
     def close(self) -> None:

@@ -29,7 +29,7 @@ from momostream.distributions.values import PredictedValues
 from momostream.feeds.rows import Row
 from momostream.runs.fleet import Fleet
 from momostream.runs.plan import Plan, Step, make_model, take_rows
-from momostream.storage.blocks import PLACE_BITS, Parts
+from momostream.storage.blocks import POSITION_BITS, Parts
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.stateful_processor import TimerValues
@@ -49,7 +49,7 @@ METRICS = "momostream"
 
 _BLOCKS = "blocks"
 # Blocks that are not full go into the state together, those of 16 arrays: calls are expensive, not bytes.
-_BUNDLE_BITS = PLACE_BITS // 2 + 4
+_BUNDLE_BITS = POSITION_BITS // 2 + 4
 _NUMBER_AND_SIZE = Struct("<qi")
 # Checkpoints call the number of a block its place.
 _NUMBER = T.StructType([T.StructField("place", T.LongType())])
@@ -92,8 +92,8 @@ def forecast_stream(
     DataFrame
         Streaming: key, time and offset of the row, ``reason`` and ``row`` (as JSON) if it was rejected, ``step`` and
         ``step time`` of forecasts, and for each target its mean and both ends of its interval, named as in
-        `momostream.feeds.outputs.Lines`: ``power``, ``power lower``, ``power upper``. Unknown and infinite values are
-        null.
+        `momostream.feeds.outputs.PredictionLines`: ``power``, ``power lower``, ``power upper``. Unknown and infinite
+        values are null.
 
     Notes
     -----

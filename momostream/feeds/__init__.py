@@ -1,7 +1,18 @@
-"""Rows in, predictions out: formats, files, folders, brokers and outputs."""
+"""Rows in, predictions out: formats, files, folders, brokers and outputs.
+
+`rows` reads the cells of a row; `source` is the protocol of a feed. `files` and `folders` are feeds on disk, made of
+`lines`, `records` and `detection`; `mqtt` and `kafka` are feeds from brokers, made of `messages`; `outputs` writes.
+"""
 
 from __future__ import annotations
 
-from momostream.feeds.files import Event, Feed, FeedError, Folder, Refused, Row, Source, refusal
+from momostream.feeds.files import Feed
+from momostream.feeds.folders import Folder
+from momostream.feeds.rows import Rejected, Row
+from momostream.feeds.source import Event, FeedError, Source, rejection
 
-__all__ = ["Event", "Feed", "FeedError", "Folder", "Refused", "Row", "Source", "refusal"]
+__all__ = ["Event", "Feed", "FeedError", "Folder", "Refused", "Rejected", "Row", "Source", "refusal", "rejection"]
+
+# Earlier names, for one version.
+Refused = Rejected
+refusal = rejection

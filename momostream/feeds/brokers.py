@@ -1,8 +1,8 @@
 """Rows from brokers, and forecasts and alarms back to them, by URL: `momostream.feeds.mqtt`, `momostream.feeds.kafka`.
 
 Every message is one JSON object in UTF-8. Both feeds can be read again from a committed position: Kafka keeps its rows,
-and an MQTT broker sends again what was not acknowledged. Acknowledgements leave after the commit only, so that a run
-that dies at any moment finds all rows behind its last commit, and none before it.
+and an MQTT broker sends again what was not acknowledged. Acknowledgements are sent only after the commit, so that a run
+that dies at any moment finds all rows after its last commit, and none before it.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ from momostream.feeds.mqtt import MqttFeed, MqttOutlet
 __all__ = ["KafkaFeed", "KafkaOutlet", "MqttFeed", "MqttOutlet", "Outlet", "is_broker", "open_outlet"]
 
 
-def is_broker(place: str) -> bool:
-    """Whether a place is the URL of a broker.
+def is_broker(target: str) -> bool:
+    """Whether a path or URL is the URL of a broker.
 
     >>> is_broker("mqtt://localhost/farm/rows"), is_broker("rows.csv")
     (True, False)
     """
-    scheme, mark, _ = place.partition("://")
+    scheme, mark, _ = target.partition("://")
     return bool(mark) and scheme.lower() in PORTS
 
 
 def open_outlet(url: str, *, on_trouble: Trouble | None = None) -> Outlet:
-    """The outlet behind a URL: `MqttOutlet` or `KafkaOutlet`."""
+    """The outlet of a URL: `MqttOutlet` or `KafkaOutlet`."""
     kind = KafkaOutlet if url.lower().startswith("kafka:") else MqttOutlet
     return kind(url, on_trouble=on_trouble)

@@ -1,4 +1,4 @@
-"""Rows from Kafka and texts back to it, through confluent-kafka, which is imported when one of them is opened."""
+"""Rows from Kafka and texts back to it, through confluent-kafka, which is imported when a feed or outlet is opened."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import time as clock
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from momostream.feeds.files import FeedError
 from momostream.feeds.messages import (
     PAUSE,
     Address,
@@ -19,7 +18,8 @@ from momostream.feeds.messages import (
     retry,
     send_in_slices,
 )
-from momostream.feeds.rows import BadRow, Refused, Row
+from momostream.feeds.rows import BadRow, Rejected, Row
+from momostream.feeds.source import FeedError
 
 __all__ = ["KafkaFeed", "KafkaOutlet"]
 
@@ -38,10 +38,10 @@ def _confluent_kafka() -> Any:
 class KafkaFeed(BrokerFeed):
     """Rows of a Kafka topic, each of them once.
 
-    All partitions are read, from offsets of the feed's own: nothing is committed to Kafka, and no group of consumers is
-    joined. Rows come in the order of each partition; between partitions there is none, so that rows of one key belong
-    into one partition, where producers put them when the key is the key of the message. Partitions that are added are
-    found within a minute, and read from their start.
+    All partitions are read, from offsets that the feed keeps itself: nothing is committed to Kafka, and no group of
+    consumers is joined. Rows come in the order of each partition, and in no order between partitions. So rows of one
+    key belong into one partition, where producers put them when the key is the key of the message. Partitions that are
+    added are found within a minute, and read from their start.
 
     Parameters
     ----------
@@ -54,7 +54,7 @@ class KafkaFeed(BrokerFeed):
         Fields of the time and of the key; None where there are none. ``"key"`` is the key of the message and
         ``"topic"`` its topic, unless it has fields of these names.
     time_format
-        As in `datetime.datetime.strptime`; None: ISO 8601 and its kin, or numbers.
+        As in `datetime.datetime.strptime`; None: ISO 8601 and similar forms, or numbers.
     until_end
         Stop at the end that the topic had at the start. False: wait for more.
     patience
@@ -67,12 +67,12 @@ class KafkaFeed(BrokerFeed):
     name : str
         The URL without settings.
     n_lost : int
-        Rows behind the position that Kafka had removed before they were read, because they were too old or too many.
+        Rows after the position that Kafka had removed before they were read, because they were too old or too many.
 
     Raises
     ------
     FeedError
-        The broker is away for too long, there is no such topic, or it ends before the position: it is another one.
+        The broker is away for too long, there is no such topic, or it ends before the position: it is another topic.
     """
 
     def __init__(
@@ -92,7 +92,7 @@ class KafkaFeed(BrokerFeed):
         self.until_end, self.patience = until_end, patience
         self._kafka = _confluent_kafka()
         self._offsets: dict[int, int] = {}
-        # Where partitions ended at the start, of those that are still to be read up to there.
+        # Ends that partitions had at the start, of those that have not been read up to there.
         self._ends: dict[int, int] = {}
         self._is_assigned = self._is_away = self._is_closed = False
         self._last_error = ""
@@ -103,7 +103,7 @@ class KafkaFeed(BrokerFeed):
             self.close()
             raise
 
-    def events(self) -> Iterator[Row | Refused | None]:
+    def events(self) -> Iterator[Row | Rejected | None]:
         """Rows in order, messages that cannot be read, and None whenever there was neither for a while."""
         if not self._is_assigned:
             self._consumer.assign([self._start(partition) for partition in self._partitions])
@@ -117,7 +117,7 @@ class KafkaFeed(BrokerFeed):
             if message is None:
                 yield None
             elif message.error() is not None:
-                self._meet(message)
+                self._handle_error(message)
             elif not self.until_end or message.partition() in self._ends:
                 self._is_away = False
                 yield self._event(message)
@@ -135,12 +135,12 @@ class KafkaFeed(BrokerFeed):
         return {"number": self._number, "offsets": offsets, "n_lost": self.n_lost}
 
     def seek(self, position: Mapping[str, Any]) -> None:
-        """Go on behind a `position` of an earlier reading; partitions not named there are read from their start."""
+        """Resume after a `position` of an earlier reading; partitions not named there are read from their start."""
         self._number, self.n_lost = position["number"], position["n_lost"]
         self._offsets = {int(partition): offset for partition, offset in position["offsets"].items()}
 
     def acknowledge(self) -> None:
-        """Nothing to do: Kafka keeps its rows for as long as it is told to."""
+        """Nothing to do: Kafka keeps its rows for as long as it is configured to."""
 
     def close(self) -> None:
         """Leave the broker; `events` ends."""
@@ -148,13 +148,13 @@ class KafkaFeed(BrokerFeed):
             self._is_closed = True
             self._consumer.close()
 
-    def _event(self, message: Any) -> Row | Refused:
+    def _event(self, message: Any) -> Row | Rejected:
         beside = {"topic": self.topic}
         if key := message.key():
             try:
                 beside["key"] = key.decode()
             except UnicodeDecodeError:
-                pass  # a row that needs it is refused: its key is missing
+                pass  # a row that needs it is rejected: its key is missing
         payload = message.value() or b""
         cells: dict[str, Any] | BadRow
         try:
@@ -169,17 +169,17 @@ class KafkaFeed(BrokerFeed):
         if offset >= self._ends.get(partition, offset + 1):
             del self._ends[partition]
 
-    def _meet(self, message: Any) -> None:
-        """What came instead of a row."""
+    def _handle_error(self, message: Any) -> None:
+        """Act on an error that came instead of a row."""
         errors, error = self._kafka.KafkaError, message.error()
         if error.code() == errors._PARTITION_EOF:
             self._is_away = False
             self._note_end(message.partition(), message.offset())
         elif error.code() == errors._AUTO_OFFSET_RESET:
             # Rows were removed faster than they were read. Reading of this partition has stopped, and cannot seek.
-            place = self._start(message.partition())
-            self._consumer.incremental_unassign([place])
-            self._consumer.incremental_assign([place])
+            start = self._start(message.partition())
+            self._consumer.incremental_unassign([start])
+            self._consumer.incremental_assign([start])
         elif error.fatal() or not (error.retriable() or error.code() in self._passing()):
             raise FeedError(f"{self.name}: {error.str()}")
         else:
@@ -194,7 +194,7 @@ class KafkaFeed(BrokerFeed):
         self._last_error = error.str()
         if self._is_assigned and not self._is_away and error.code() == self._kafka.KafkaError._ALL_BROKERS_DOWN:
             self._is_away = True
-            self._tell("the connection to the broker is lost; waiting for it")
+            self._report("the connection to the broker is lost; waiting for it")
 
     def _make_consumer(self, address: Address) -> Any:
         settings = {
@@ -213,7 +213,7 @@ class KafkaFeed(BrokerFeed):
             raise ValueError(f"{self.name}: {error.args[0].str()}") from None
 
     def _wait_for(self, ask: Callable[[], Answer]) -> Answer:
-        """What it returns, as soon as the broker answers."""
+        """Ask until the broker answers."""
 
         def attempt() -> Answer:
             try:
@@ -221,15 +221,15 @@ class KafkaFeed(BrokerFeed):
             except self._kafka.KafkaException as error:
                 if error.args[0].code() == self._kafka.KafkaError.UNKNOWN_TOPIC_OR_PART:
                     raise AwayError("the broker has no such topic") from None
-                # The errors of connections say more than that no answer came. Later this would take a row.
+                # Errors of connections say more than a missing answer. Later this would take a row.
                 if not self._is_assigned:
                     self._consumer.poll(0)
                 raise AwayError(f"the broker cannot be reached: {self._last_error or error.args[0].str()}") from None
 
-        return retry(attempt, clock.monotonic() + self.patience, self._tell, self.name)
+        return retry(attempt, clock.monotonic() + self.patience, self._report, self.name)
 
     def _timeout(self) -> float:
-        # Some attempts, however short the patience.
+        # Several attempts, however short the patience.
         return max(0.1, min(5.0, self.patience / 3.0))
 
     def _find_partitions(self) -> list[int]:
@@ -249,31 +249,30 @@ class KafkaFeed(BrokerFeed):
             self._partitions += new
 
     def _start(self, partition: int) -> Any:
-        """Where reading of a partition starts."""
-        place = self._kafka.TopicPartition(self.topic, partition)
-        first, end = self._wait_for(lambda: self._consumer.get_watermark_offsets(place, timeout=self._timeout()))
-        place.offset = self._offsets.get(partition, first)
-        if place.offset > end:
+        """Offset from which a partition is read."""
+        start = self._kafka.TopicPartition(self.topic, partition)
+        first, end = self._wait_for(lambda: self._consumer.get_watermark_offsets(start, timeout=self._timeout()))
+        start.offset = self._offsets.get(partition, first)
+        if start.offset > end:
             raise FeedError(
-                f"{self.name}: partition {partition} ends at {end}, and was read up to {place.offset} before: "
-                "it is another topic, or was made anew"
+                f"{self.name}: partition {partition} ends at {end}, but was read up to {start.offset} before: "
+                "it is another topic, or was created again"
             )
-        if place.offset < first:
-            n_missing = first - place.offset
+        if start.offset < first:
+            n_missing = first - start.offset
             self.n_lost += n_missing
-            self._tell(f"{n_missing} rows of partition {partition} were removed before they were read")
-            place.offset = self._offsets[partition] = first
-        if self.until_end and place.offset < end:
+            self._report(f"{n_missing} rows of partition {partition} were removed before they were read")
+            start.offset = self._offsets[partition] = first
+        if self.until_end and start.offset < end:
             self._ends[partition] = end
-        return place
+        return start
 
 
 class KafkaOutlet:
-    """Puts numbered texts into a Kafka topic.
+    """Sends numbered texts to a Kafka topic.
 
-    A text is sent again when it is not sure that it has arrived. Its number goes along as the header ``number``, by
-    which receivers can drop what they have; its key is the key of the message, so that texts of one key keep
-    their order.
+    A text is sent again when it is not certain that it has arrived. Its number is the header ``number``, by which
+    receivers can drop repetitions; its key is the key of the message, so that texts of one key keep their order.
 
     Parameters
     ----------
@@ -324,9 +323,9 @@ class KafkaOutlet:
                     headers={"number": str(number)},
                     on_delivery=lambda error, _, number=number: reports.update({number: error}),
                 )
-            except self._kafka.KafkaException as refusal:
-                # What comes behind it must not overtake it.
-                reports[number] = refusal.args[0]
+            except self._kafka.KafkaException as failure:
+                # Later texts must not overtake it.
+                reports[number] = failure.args[0]
                 break
         self._producer.flush(self.patience + 1.0)
         n_sent = 0
@@ -341,13 +340,13 @@ class KafkaOutlet:
         return n_sent
 
     def _give_up(self, error: Any) -> None:
-        """Until the next attempt; for good where waiting does not help."""
+        """Stop until the next attempt; raise where waiting does not help."""
         self.close()
         is_first = self._attempts.note(succeeded=False)
         errors = self._kafka.KafkaError
         passing = {errors._MSG_TIMED_OUT, errors._ALL_BROKERS_DOWN, errors._TRANSPORT, errors._TIMED_OUT}
         if error is not None and error.code() not in passing and not error.retriable():
-            raise FeedError(f"{self.name}: the broker does not take messages: {error.str()}")
+            raise FeedError(f"{self.name}: the broker does not accept messages: {error.str()}")
         if is_first and self._on_trouble is not None:
             self._on_trouble(f"{self.name}: the broker does not answer")
 

@@ -1,4 +1,4 @@
-"""What feeds and outlets behind brokers share: addresses, rows made of messages, patience with those that are away."""
+"""Common parts of MQTT and Kafka: addresses, rows from messages, attempts to reach a broker that is away."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol, Self, TypeVar
 from urllib.parse import parse_qsl, unquote, urlsplit
 
-from momostream.feeds.files import FeedError
-from momostream.feeds.rows import BadRow, Json, Refused, Row, RowReader, shown
+from momostream.feeds.rows import BadRow, Json, Rejected, Row, RowReader
+from momostream.feeds.source import FeedError
 
 __all__ = [
     "Address",
@@ -24,33 +24,31 @@ __all__ = [
 ]
 
 PORTS = {"mqtt": 1883, "kafka": 9092}
-# Seconds without a message after which a feed says so.
+# Seconds without a message after which a feed gives None.
 PAUSE = 0.2
 # Seconds between attempts to reach a broker: the first and the longest.
 FIRST_DELAY, LONGEST_DELAY = 0.25, 30.0
-# Messages that are given to a broker before waiting for it.
+# Messages that are sent to a broker before waiting for its answers.
 _SLICE = 1000
-# Of a row that is refused, so much is kept.
-_LONGEST_TEXT = 4096
 
 Trouble = Callable[[str], object]
 Answer = TypeVar("Answer")
 
 
 class Outlet(Protocol):
-    """Where numbered texts go."""
+    """A receiver of numbered texts."""
 
     name: str
 
     def send(self, lines: Iterable[tuple[int, str | int | None, str]]) -> int:
-        """Publish numbered texts with their keys; the last number up to which the broker has all, else 0."""
+        """Publish numbered texts with their keys; return the last number up to which the broker has all, else 0."""
 
     def close(self) -> None:
-        """Let go of the broker."""
+        """Leave the broker."""
 
 
 class Address(NamedTuple):
-    """What the URL of a broker says."""
+    """The parts of a broker's URL."""
 
     name: str  # without passwords
     hosts: str
@@ -70,7 +68,7 @@ def read_address(url: str, scheme: str) -> Address:
     >>> read_address("kafka://one,two:9093/rows", "kafka").hosts
     'one:9092,two:9093'
     """
-    # In topics # stands for all levels below; in URLs for a place inside a page.
+    # In topics # stands for all levels below; in URLs it begins a fragment.
     parts = urlsplit(url.replace("#", "%23"))
     topic = unquote(parts.path[1:])
     form = {"mqtt": "mqtt://[user:password@]host[:1883]/topic", "kafka": "kafka://host[:9092][,host]/topic"}[scheme]
@@ -93,15 +91,15 @@ def read_address(url: str, scheme: str) -> Address:
 
 
 class Messages:
-    """Makes rows of messages."""
+    """Reads rows from messages."""
 
     def __init__(self, columns: Sequence[str], time: str | None, key: str | None, time_format: str | None) -> None:
         if isinstance(columns, str):
-            raise TypeError(f"columns must be a sequence of names, not the text {columns!r}")
+            raise TypeError(f"columns must be a sequence of names, not the string {columns!r}")
         self._reader = RowReader(Json(), list(columns), time, key, time_format)
 
     def cells(self, payload: bytes, beside: Mapping[str, str]) -> dict[str, Any]:
-        """Fields of a message, and those beside it that it has not."""
+        """Fields of a message, and those beside it that the message lacks."""
         try:
             text = payload.decode()
         except UnicodeDecodeError as error:
@@ -110,23 +108,13 @@ class Messages:
 
     def event(
         self, number: int, offset: int, cells: dict[str, Any] | BadRow, payload: bytes, wrong: BadRow | None = None
-    ) -> Row | Refused:
-        """The row of these cells, or why there is none; ``wrong`` is what else is wrong with it."""
-        try:
-            if isinstance(cells, BadRow):
-                raise cells
-            if wrong is not None:
-                raise wrong
-            return self._reader.row(number, offset, cells)
-        except BadRow as bad:
-            column = "" if bad.column is None else f"column {shown(bad.column)}: "
-            key = None if isinstance(cells, BadRow) else self._reader.key_of(cells)
-            text = payload[:_LONGEST_TEXT].decode(errors="replace")
-            return Refused(number, offset, key, f"{column}{bad}", text)
+    ) -> Row | Rejected:
+        """The row of these cells, or its rejection; ``wrong`` is something else that is wrong with it."""
+        return self._reader.event(number, offset, cells, payload, wrong=wrong)
 
 
 class BrokerFeed:
-    """What feeds behind a broker have in common."""
+    """The common part of feeds from brokers."""
 
     is_replayable = True
 
@@ -146,8 +134,8 @@ class BrokerFeed:
         self._number = 0
         self._on_trouble = on_trouble
 
-    def unfinished(self, event: Row | Refused) -> None:
-        """No event is: messages come as a whole."""
+    def unfinished(self, event: Row | Rejected) -> None:
+        """Return None: messages come as a whole."""
 
     def close(self) -> None:
         """Leave the broker; `events` ends."""
@@ -159,18 +147,18 @@ class BrokerFeed:
     def __exit__(self, *error: object) -> None:
         self.close()
 
-    def _tell(self, what: str) -> None:
+    def _report(self, what: str) -> None:
         if self._on_trouble is not None:
             self._on_trouble(f"{self.name}: {what}")
 
 
 class AwayError(Exception):
-    """What is missing, where waiting may help."""
+    """Something is missing now, and waiting may help."""
 
 
-def retry(ask: Callable[[], Answer], deadline: float, tell: Trouble, name: str) -> Answer:
-    """The answer as soon as there is one, asked for with longer and longer pauses."""
-    delay, has_told = FIRST_DELAY, False
+def retry(ask: Callable[[], Answer], deadline: float, report: Trouble, name: str) -> Answer:
+    """Ask, with longer and longer pauses, until there is an answer."""
+    delay, has_reported = FIRST_DELAY, False
     while True:
         try:
             return ask()
@@ -178,9 +166,9 @@ def retry(ask: Callable[[], Answer], deadline: float, tell: Trouble, name: str) 
             left = deadline - clock.monotonic()
             if left <= 0.0:
                 raise FeedError(f"{name}: {away}") from None
-            if not has_told:
-                tell(f"{away}; trying again for {left:.0f} s")
-                has_told = True
+            if not has_reported:
+                report(f"{away}; trying again for {left:.0f} s")
+                has_reported = True
             clock.sleep(min(delay, left))
             delay = min(2.0 * delay, LONGEST_DELAY)
 
@@ -192,11 +180,11 @@ class Attempts:
         self._delay, self._next = 0.0, 0.0
 
     def is_due(self) -> bool:
-        """Whether it is time."""
+        """Whether it is time for the next attempt."""
         return clock.monotonic() >= self._next
 
     def note(self, succeeded: bool) -> bool:
-        """Whether this is the first failure in a row."""
+        """Note how an attempt ended; return whether it is the first failure in a row."""
         is_first = not succeeded and not self._delay
         self._delay = 0.0 if succeeded else min(2.0 * self._delay or FIRST_DELAY, LONGEST_DELAY)
         self._next = clock.monotonic() + self._delay
@@ -207,7 +195,7 @@ def send_in_slices(
     lines: Iterable[tuple[int, str | int | None, str]],
     send_slice: Callable[[list[tuple[int, str | int | None, str]]], int],
 ) -> int:
-    """Slice by slice; the last number before the first text that did not arrive."""
+    """Send slice by slice; return the last number before the first text that did not arrive."""
     waiting, safe = list(lines), 0
     for start in range(0, len(waiting), _SLICE):
         part = waiting[start : start + _SLICE]

@@ -1,4 +1,4 @@
-"""Rows from MQTT and texts back to it, through paho-mqtt, which is imported when one of them is opened."""
+"""Rows from MQTT and texts back to it, through paho-mqtt, which is imported when a feed or outlet is opened."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
-from momostream.feeds.files import FeedError
 from momostream.feeds.messages import (
     LONGEST_DELAY,
     PAUSE,
@@ -25,19 +24,20 @@ from momostream.feeds.messages import (
     retry,
     send_in_slices,
 )
-from momostream.feeds.rows import BadRow, Refused, Row, shown
+from momostream.feeds.rows import BadRow, Rejected, Row, shown
+from momostream.feeds.source import FeedError
 
 __all__ = ["MqttFeed", "MqttOutlet"]
 
 # The most that MQTT allows. Mosquitto's own limit is 20, and a commit of thousands of rows would wait forever.
 _MAX_UNACKNOWLEDGED = 65535
 _NEVER = 0xFFFFFFFF
-# Why a broker refuses a client for now: unavailable, busy, quota exceeded, too many connections.
+# Reasons of a broker to reject a client for now: unavailable, busy, quota exceeded, too many connections.
 _PASSING = {0x88, 0x89, 0x97, 0x9F}
 _TAKEN_OVER = 0x8E
-_FORGOTTEN = "the broker has come back without the session of this client: rows may be missing"
-# So many new messages of a topic with old numbers, one after the other, are no repetitions: its publisher counts anew.
-_COUNTS_ANEW = 100
+_SESSION_LOST = "the broker came back without the session of this client: rows may be missing"
+# So many new messages of a topic with old numbers, one after the other: its publisher has started to count again.
+_RESTARTED = 100
 # So many connections of so few seconds, one after the other: two clients take one session from each other.
 _N_SHORT, _SHORT = 3, 3.0
 
@@ -73,16 +73,16 @@ class MqttFeed(BrokerFeed):
     The broker keeps a session for this client: rows that come while nobody reads wait there, and rows that were not
     committed are sent again.
 
-    Publishers number their rows by topic, 1, 2, 3 and so on, in the field `sequence`. What comes again, from the broker
-    or from a publisher that was not sure, is then dropped, and what is missing is counted. A message that shows no
-    number can be told from its repetition by the broker, but not from a repetition by the publisher or after a crash of
-    the broker: without numbers, rows come *at least* once.
+    Publishers number their rows by topic, 1, 2, 3 and so on, in the field `sequence`. Rows that come again, from the
+    broker or from a publisher that was not certain, are then dropped, and missing ones are counted. Without a number, a
+    repetition by the broker is recognised, but not one by the publisher or after a crash of the broker: without
+    numbers, rows come *at least* once.
 
     Parameters
     ----------
     url
         ``mqtt://[user:password@]host[:1883]/topic/filter/+/rows``, with the wildcards of MQTT; ``?client_id=...``
-        behind it names the session.
+        after it names the session.
     columns
         Fields of numbers; those of objects inside the object are called ``"sensor.wind"``.
     time, key
@@ -91,7 +91,7 @@ class MqttFeed(BrokerFeed):
     sequence
         Field of the row's number within its topic.
     time_format
-        As in `datetime.datetime.strptime`; None: ISO 8601 and its kin, or numbers.
+        As in `datetime.datetime.strptime`; None: ISO 8601 and similar forms, or numbers.
     client_id
         Name of the session, one for every process and topic. None: made of the topic.
     until_idle
@@ -113,7 +113,7 @@ class MqttFeed(BrokerFeed):
     Raises
     ------
     FeedError
-        The broker is away for too long, or does not let this client in. Also raised from `events`, when another client
+        The broker is away for too long, or rejects this client. Also raised from `events`, when another client
         has taken over the session.
 
     Notes
@@ -122,7 +122,7 @@ class MqttFeed(BrokerFeed):
     memory only. It needs ``max_queued_messages 0``, ``persistence true``, ``autosave_on_changes true`` and a small
     ``autosave_interval``, which then is a number of changes. Changes are acknowledgements, rows that wait for a client
     that is away, and rows published with the flag `retain`; other rows go straight to this client and are on no disk
-    before the next change. Without that flag, rows behind the last commit are thus lost when the broker is killed and
+    before the next change. Without that flag, rows after the last commit are thus lost when the broker is killed and
     this process does not live on; with it, only the last ``autosave_interval`` rows, which a publisher that sends them
     again after every loss of its connection makes up for.
 
@@ -148,7 +148,9 @@ class MqttFeed(BrokerFeed):
     ) -> None:
         address = read_address(url, "mqtt")
         if unknown := address.settings.keys() - {"client_id"}:
-            raise ValueError(f"{address.name}: there is no setting {', '.join(sorted(unknown))}; there is client_id")
+            raise ValueError(
+                f"{address.name}: unknown setting {', '.join(sorted(unknown))}; only client_id is supported"
+            )
         # A wildcard in the name of a client defeats the access rules of some brokers.
         readable = re.sub(r"\W+", "-", address.topic).strip("-")
         made = f"momostream-{readable}-{zlib.crc32(address.topic.encode()):08x}"
@@ -160,20 +162,20 @@ class MqttFeed(BrokerFeed):
         # By topic: messages without a readable number since the last one that had it, and new ones with old numbers.
         self._unreadable: dict[str, int] = {}
         self._n_old: dict[str, int] = {}
-        # Messages that were taken and not acknowledged, and how many of them stood behind the position asked for.
+        # Messages that were taken and not acknowledged, and how many of them the last position covers.
         self._taken: deque[_Delivery] = deque()
-        self._n_behind_position = 0
+        self._n_in_position = 0
         # Checksums by packet of messages without a number that the broker may send again: those that were not
         # acknowledged, and those of the last acknowledgements, which may not have reached it.
         self._unnumbered: dict[int, int] = {}
         self._unnumbered_before: dict[int, int] = {}
-        # Written by paho's thread: what came, troubles to tell, and an error to raise.
+        # Written by paho's thread: messages, troubles to report, and an error to raise.
         self._arrived: queue.SimpleQueue[_Delivery | str | FeedError] = queue.SimpleQueue()
         self._lock = threading.RLock()
         self._is_ready, self._failure = threading.Event(), ""
         self._connection, self._is_connected, self._had_session = 0, False, False
         self._connected_at, self._n_short = 0.0, 0
-        self._is_resumed = self._has_told_away = self._has_told_qos = self._is_closed = False
+        self._is_resumed = self._has_reported_away = self._has_reported_qos = self._is_closed = False
         self._client = self._make_client(address)
         try:
             self._connect(address, patience)
@@ -181,41 +183,41 @@ class MqttFeed(BrokerFeed):
             self.close()
             raise
 
-    def events(self) -> Iterator[Row | Refused | None]:
+    def events(self) -> Iterator[Row | Rejected | None]:
         """Rows in order, messages that cannot be read, and None whenever there was neither for a while."""
         if self._is_resumed and not self._had_session:
-            self._tell("the broker has no session of this client any more: rows since the last run may be missing")
+            self._report("the broker has lost the session of this client: rows since the last run may be missing")
         self._is_resumed = False
-        came = told = clock.monotonic()
+        came = yielded = clock.monotonic()
         while not self._is_closed:
             try:
                 item = self._arrived.get(timeout=PAUSE)
             except queue.Empty:
-                told = clock.monotonic()
+                yielded = clock.monotonic()
                 if not self._is_connected:
-                    came = told
-                elif self.until_idle is not None and told - came >= self.until_idle:
+                    came = yielded
+                elif self.until_idle is not None and yielded - came >= self.until_idle:
                     return
                 yield None
                 continue
             if isinstance(item, FeedError):
                 raise item
             if isinstance(item, str):
-                if item == _FORGOTTEN:
-                    # Nothing of before comes again.
+                if item == _SESSION_LOST:
+                    # Earlier messages are not sent again.
                     self._unnumbered.clear()
-                self._tell(item)
+                self._report(item)
                 continue
             came = clock.monotonic()
             event = self._take(item)
-            if event is not None or came - told >= PAUSE:
-                told = came
+            if event is not None or came - yielded >= PAUSE:
+                yielded = came
                 yield event
 
     @property
     def position(self) -> dict[str, Any]:
         """Rows so far, the last number of every topic, and what is known of messages without one."""
-        self._n_behind_position = len(self._taken)
+        self._n_in_position = len(self._taken)
         return {
             "number": self._number,
             "sequences": dict(self._sequences),
@@ -225,7 +227,7 @@ class MqttFeed(BrokerFeed):
         }
 
     def seek(self, position: Mapping[str, Any]) -> None:
-        """Go on behind a `position` of an earlier reading."""
+        """Resume after a `position` of an earlier reading."""
         self._is_resumed = True
         self._number, self.n_lost = position["number"], position["n_lost"]
         self._sequences, self._unreadable = dict(position["sequences"]), dict(position["unreadable"])
@@ -234,13 +236,13 @@ class MqttFeed(BrokerFeed):
     def acknowledge(self) -> None:
         """The broker may forget all messages before the `position` last asked for."""
         released = {}
-        for _ in range(self._n_behind_position):
+        for _ in range(self._n_in_position):
             packet = self._taken[0].packet
             if self._release(self._taken.popleft()) and packet in self._unnumbered:
                 released[packet] = self._unnumbered.pop(packet)
-        if self._n_behind_position:
+        if self._n_in_position:
             self._unnumbered_before = released
-        self._n_behind_position = 0
+        self._n_in_position = 0
 
     def close(self) -> None:
         """Leave the broker, which keeps the session; `events` ends."""
@@ -248,11 +250,11 @@ class MqttFeed(BrokerFeed):
         self._client.disconnect()
         self._client.loop_stop()
 
-    def _take(self, delivery: _Delivery) -> Row | Refused | None:
+    def _take(self, delivery: _Delivery) -> Row | Rejected | None:
         """The event of a message; None where it has come before."""
-        if not delivery.qos and not self._has_told_qos:
-            self._has_told_qos = True
-            self._tell(f"messages of {delivery.topic} are published with QoS 0: some may get lost")
+        if not delivery.qos and not self._has_reported_qos:
+            self._has_reported_qos = True
+            self._report(f"messages of {delivery.topic} are published with QoS 0: some may get lost")
         number = self._number + 1
         offset, sequence, wrong = number, None, None
         cells: dict[str, Any] | BadRow
@@ -272,7 +274,7 @@ class MqttFeed(BrokerFeed):
         elif delivery.qos:
             check = delivery.check()
             known = (self._unnumbered.get(delivery.packet), self._unnumbered_before.get(delivery.packet))
-            # What is sent again keeps the number of its packet.
+            # A message that is sent again keeps the number of its packet.
             if delivery.is_repeated and check in known:
                 self._drop(delivery)
                 return None
@@ -289,17 +291,17 @@ class MqttFeed(BrokerFeed):
         if sequence <= last:
             if not delivery.is_repeated:
                 self._n_old[topic] = self._n_old.get(topic, 0) + 1
-                if self._n_old[topic] == _COUNTS_ANEW:
-                    self._tell(
-                        f"{_COUNTS_ANEW} messages of {topic} were dropped, because {last} was there before and they "
-                        f"say {sequence} or so: does its publisher count anew?"
+                if self._n_old[topic] == _RESTARTED:
+                    self._report(
+                        f"{_RESTARTED} messages of {topic} were dropped, because their numbers (about {sequence}) are "
+                        f"not above {last}, the last one: has its publisher started to count again?"
                     )
             return False
-        # Those that have come without a readable number are not missing.
+        # Messages that came without a readable number are not missing.
         n_missing = sequence - last - 1 - self._unreadable.pop(topic, 0)
         if n_missing > 0:
             self.n_lost += n_missing
-            self._tell(f"{n_missing} rows of {topic} are missing between {last} and {sequence}")
+            self._report(f"{n_missing} rows of {topic} are missing between {last} and {sequence}")
         self._sequences[topic] = sequence
         self._n_old.pop(topic, None)
         return True
@@ -310,12 +312,12 @@ class MqttFeed(BrokerFeed):
             # Acknowledgements leave in the order of the messages.
             self._taken.append(delivery)
         else:
-            # All that was taken is committed, and a caller with nothing new may not commit for long.
+            # All others are committed, and a caller with nothing new may not commit for long.
             self._release(delivery)
 
     def _release(self, delivery: _Delivery) -> bool:
         """Acknowledge it, unless it came through an earlier connection: the broker then sends it again."""
-        # Under a lock: a connection that arises in between would take the packet for another one of its own.
+        # Under a lock: a connection that begins in between would take the packet for one of its own.
         with self._lock:
             is_current = self._is_connected and delivery.connection == self._connection
             if delivery.qos and is_current:
@@ -350,39 +352,39 @@ class MqttFeed(BrokerFeed):
             except OSError as error:
                 raise AwayError(f"the broker cannot be reached: {error.strerror or error}") from None
 
-        retry(connect, deadline, self._tell, self.name)
+        retry(connect, deadline, self._report, self.name)
         self._client.loop_start()
         self._is_ready.wait(max(1.0, deadline - clock.monotonic()))
         if self._failure or not self._is_ready.is_set():
             raise FeedError(f"{self.name}: {self._failure or f'the broker did not answer for {patience:g} s'}")
 
-    # paho's thread calls what follows.
+    # paho's thread calls the methods below.
 
     def _note_connect(self, client: Any, _: Any, flags: Any, reason: Any, properties: Any) -> None:
         if reason.is_failure:
             if reason.value in _PASSING:
-                self._note_away(f"the broker refuses connections: {reason}")
+                self._note_away(f"the broker rejects connections: {reason}")
             else:
-                self._fail(f"the broker does not let client {shown(self.client_id)} in: {reason}")
+                self._fail(f"the broker rejects client {shown(self.client_id)}: {reason}")
             return
         with self._lock:
             if self._connection and not flags.session_present:
-                self._arrived.put(_FORGOTTEN)
+                self._arrived.put(_SESSION_LOST)
             if not self._connection:
                 self._had_session = flags.session_present
             self._connection += 1
             self._is_connected = True
-            self._has_told_away = False
+            self._has_reported_away = False
             self._connected_at = clock.monotonic()
-        # A retained message is an old row of before the session.
+        # A retained message is an old row from before the session.
         options = _paho().subscribeoptions.SubscribeOptions(qos=1, retainHandling=2)
         client.subscribe(self.topic, options=options)
 
     def _note_subscribe(self, client: Any, _: Any, packet: int, reasons: list[Any], properties: Any) -> None:
         if reasons[0].is_failure:
-            self._fail(f"the broker does not let client {shown(self.client_id)} read this topic: {reasons[0]}")
+            self._fail(f"the broker does not allow client {shown(self.client_id)} to read this topic: {reasons[0]}")
         elif reasons[0].value < 1:
-            self._fail("the broker offers QoS 0 only, with which rows get lost")
+            self._fail("the broker offers only QoS 0, with which rows get lost")
         self._is_ready.set()
 
     def _note_disconnect(self, client: Any, _: Any, flags: Any, reason: Any, properties: Any) -> None:
@@ -394,16 +396,16 @@ class MqttFeed(BrokerFeed):
             self._fail(f"another client with the name {shown(self.client_id)} has taken over the session")
             return
         self._note_away("the connection to the broker is lost; waiting for it")
-        # Older brokers do not say so when another client takes over.
+        # Older brokers do not report that another client takes over.
         self._n_short = self._n_short + 1 if clock.monotonic() - self._connected_at < _SHORT else 0
         if self._n_short == _N_SHORT:
             name = shown(self.client_id)
-            self._arrived.put(f"connections break off again and again: is there another client with the name {name}?")
+            self._arrived.put(f"connections break off repeatedly: is there another client with the name {name}?")
 
     def _note_away(self, what: str) -> None:
         # One line for each time that the broker is away, however many attempts follow.
-        if not self._has_told_away:
-            self._has_told_away = True
+        if not self._has_reported_away:
+            self._has_reported_away = True
             self._arrived.put(what)
 
     def _note_message(self, client: Any, _: Any, message: Any) -> None:
@@ -412,7 +414,7 @@ class MqttFeed(BrokerFeed):
         )
 
     def _fail(self, what: str) -> None:
-        """Waiting does not help: stop trying, and let `events` raise it."""
+        """Stop trying, because waiting does not help, and let `events` raise the reason."""
         self._failure = what
         self._arrived.put(FeedError(f"{self.name}: {what}"))
         self._client.disconnect()
@@ -423,14 +425,14 @@ def _sequence(cells: Mapping[str, Any], field: str) -> int:
     value = cells.get(field)
     if type(value) is int:
         return value
-    raise BadRow("the sequence is missing" if value is None else f"{shown(value)} is no whole number", field)
+    raise BadRow("the sequence is missing" if value is None else f"{shown(value)} is not an integer", field)
 
 
 class MqttOutlet:
     """Publishes numbered texts to an MQTT topic, with QoS 1.
 
-    A text is sent again when it is not sure that it has arrived. Its number goes along as the user property ``number``,
-    by which receivers can drop what they have.
+    A text is sent again when it is not certain that it has arrived. Its number is the user property ``number``, by
+    which receivers can drop repetitions.
 
     Parameters
     ----------
@@ -450,9 +452,9 @@ class MqttOutlet:
     def __init__(self, url: str, *, patience: float = 10.0, on_trouble: Trouble | None = None) -> None:
         self._address = read_address(url, "mqtt")
         if self._address.settings:
-            raise ValueError(f"{self._address.name}: outlets have no settings")
+            raise ValueError(f"{self._address.name}: settings are not supported where messages are published")
         if re.search(r"[+#]", self._address.topic):
-            raise ValueError(f"{self._address.name}: nothing can be published to a topic with the wildcards + and #")
+            raise ValueError(f"{self._address.name}: cannot publish to a topic with the wildcards + and #")
         _paho()
         self.name, self.patience = self._address.name, patience
         self._on_trouble = on_trouble
@@ -480,7 +482,7 @@ class MqttOutlet:
         Raises
         ------
         FeedError
-            The broker is there and does not take them: waiting does not help.
+            The broker is there and does not accept them: waiting does not help.
         """
         return send_in_slices(lines, self._send_slice)
 
@@ -510,14 +512,14 @@ class MqttOutlet:
                 break
             if self._confirmed[packet].is_failure:
                 self.close()
-                raise FeedError(f"{self.name}: the broker does not take messages: {self._confirmed[packet]}")
+                raise FeedError(f"{self.name}: the broker does not accept messages: {self._confirmed[packet]}")
             n_sent += 1
         else:
             self._attempts.note(succeeded=True)
         return n_sent
 
     def _topic(self, key: str | int | None) -> str:
-        # What must not stand in a topic is written as in URLs, so that no two keys share one.
+        # Characters that topics must not have are quoted as in URLs, so that no two keys share a topic.
         shown_key = "" if key is None else quote(str(key), safe="/ :;,=@&$!*()[]'")
         return self._address.topic.replace("{key}", shown_key)
 
@@ -544,14 +546,14 @@ class MqttOutlet:
             self._give_up("the broker does not answer")
             return False
         if self._answer.is_failure:
-            self._give_up(what := f"the broker does not let this client in: {self._answer}")
+            self._give_up(what := f"the broker rejects this client: {self._answer}")
             if self._answer.value not in _PASSING:
                 raise FeedError(f"{self.name}: {what}")
             return False
         return True
 
     def _give_up(self, what: str) -> None:
-        """Until the next attempt."""
+        """Stop until the next attempt."""
         self.close()
         if self._attempts.note(succeeded=False) and self._on_trouble is not None:
             self._on_trouble(f"{self.name}: {what}")

@@ -1,4 +1,4 @@
-"""What goes out: predictions, alarms and refused rows as lines of text, and the files that take them."""
+"""Outputs: predictions and alarms as lines of text, and the files and pipes that lines are written to."""
 
 from __future__ import annotations
 
@@ -20,33 +20,33 @@ from momostream.distributions.forecast import Forecast
 from momostream.distributions.values import PredictedValues
 from momostream.feeds.rows import Row
 
-__all__ = ["FORMATS", "Lines", "Sink", "Written", "alarm_texts", "format_for"]
+__all__ = ["FORMATS", "Lines", "PredictionLines", "Sink", "Written", "alarm_texts", "format_for"]
 
 FORMATS = ("csv", "jsonl")
 SIDES = ("mean", "lower", "upper")
-# Bytes by which a file is known again.
+# Bytes by which a file is recognised.
 TAIL = 256
 
 
 class Written(NamedTuple):
-    """How far a file has been written: bytes, and the last of them, by which it is known again."""
+    """The end of a file that is written: number of bytes, and the last of them, by which it is recognised."""
 
     position: int
     tail: bytes
 
 
-def format_for(place: Any) -> str:
-    """The format that the name of a file asks for, CSV where it does not tell."""
-    suffix = Path(place).suffix.lower() if isinstance(place, str | os.PathLike) else ""
+def format_for(target: Any) -> str:
+    """The format that the extension of a file asks for, else CSV."""
+    suffix = Path(target).suffix.lower() if isinstance(target, str | os.PathLike) else ""
     return "jsonl" if suffix in {".jsonl", ".ndjson", ".json"} else "csv"
 
 
-class Lines:
-    """Predictions as text, with the number of the row that each was made at.
+class PredictionLines:
+    """Predictions as text, with the number of the row at which each was made.
 
     CSV has a line for each step: the key where there are keys, the row, the time and, for forecasts, the step, then for
     each target its mean and both ends of its interval. JSON lines have an object for each row. Numbers have nine
-    digits; what is not known, or infinite, is empty or null.
+    digits; unknown and infinite values are empty or null.
 
     Parameters
     ----------
@@ -62,7 +62,7 @@ class Lines:
     Examples
     --------
     >>> import numpy as np
-    >>> lines = Lines(["power"], stepwise=False, format="csv", key="turbine")
+    >>> lines = PredictionLines(["power"], stepwise=False, format="csv", key="turbine")
     >>> at = np.array([[41.5]])
     >>> print(lines.header)
     turbine,row,time,power,power lower,power upper
@@ -105,8 +105,8 @@ class Lines:
         begin = [] if self.key is None else [str(row.key)]
         lines = []
         for number, (at, values) in enumerate(zip(times, by_step, strict=True), 1):
-            place = [str(row.number), *([str(number)] if self.stepwise else []), "" if at is None else str(at)]
-            lines.append(f"{_csv_line([*begin, *place])},{_numbers(self._csv, values, '')}")
+            which = [str(row.number), *([str(number)] if self.stepwise else []), "" if at is None else str(at)]
+            lines.append(f"{_csv_line([*begin, *which])},{_numbers(self._csv, values, '')}")
         return "\n".join(lines)
 
     def _object(self, row: Row, times: list[Any], by_step: list[tuple[float, ...]]) -> str:
@@ -118,6 +118,10 @@ class Lines:
         if not self.stepwise:
             return f'{{{key}"row": {row.number}, {steps[0]}}}'
         return f'{{{key}"row": {row.number}, "steps": [{", ".join(f"{{{step}}}" for step in steps)}]}}'
+
+
+# The earlier name, for one version.
+Lines = PredictionLines
 
 
 def _json(value: Any) -> str:
@@ -134,7 +138,7 @@ def _numbers(form: str, values: tuple[float, ...], missing: str) -> str:
 
 
 def alarm_texts(row: Row, outlook: PredictedValues, targets: Sequence[str], level: float) -> list[str]:
-    """A JSON object for each target whose value lies outside of the interval that was expected to hold it.
+    """A JSON object for each target whose value lies outside its prediction interval.
 
     Examples
     --------
@@ -161,12 +165,12 @@ class Sink:
 
     Parameters
     ----------
-    place
+    target
         Path of a file, ``"-"`` for standard output, or a binary stream.
     header
         First line of a new file.
     after
-        What an earlier `commit` has returned: that file is cut back to there and written on. None begins a new one.
+        The result of an earlier `commit`: the file is cut back to there and continued. None begins a new one.
 
     Examples
     --------
@@ -179,21 +183,21 @@ class Sink:
     """
 
     def __init__(
-        self, place: str | os.PathLike[str] | BinaryIO, header: str | None = None, after: Written | None = None
+        self, target: str | os.PathLike[str] | BinaryIO, header: str | None = None, after: Written | None = None
     ) -> None:
-        self._file, self.is_file, self._ours = _open(place, after)
+        self._file, self.is_file, self._ours = _open(target, after)
         if header is not None and after is None:
             self._file.write(header.encode() + b"\n")
 
     def write(self, text: str) -> None:
         """Write a line."""
         self._file.write(text.encode() + b"\n")
-        # Who reads a pipe wants the row now.
+        # The reader of a pipe wants the row now.
         if not self.is_file:
             self.flush()
 
     def flush(self) -> None:
-        """Let others see what was written."""
+        """Make all lines visible to readers of the file."""
         with self._named():
             self._file.flush()
 
@@ -202,12 +206,12 @@ class Sink:
         try:
             yield
         except OSError as error:
-            # Python does not say which file is full.
+            # Python does not name the file on a full disk.
             error.filename = error.filename or getattr(self._file, "name", None)
             raise
 
     def commit(self) -> Written | None:
-        """Bring everything to the disk; how far the file has been written, None for a pipe."""
+        """Write everything to the disk; return how far the file has been written, None for a pipe."""
         self.flush()
         if not self.is_file:
             return None
@@ -224,7 +228,7 @@ class Sink:
         try:
             self.flush()
         finally:
-            # What could not be written must not be tried again, and hide the error that said why.
+            # A second attempt to write must not hide the error of the first.
             with suppress(OSError):
                 self._file.close()
 
@@ -237,13 +241,13 @@ class Sink:
         self.close()
 
 
-def _open(place: str | os.PathLike[str] | BinaryIO, after: Written | None) -> tuple[BinaryIO, bool, bool]:
+def _open(target: str | os.PathLike[str] | BinaryIO, after: Written | None) -> tuple[BinaryIO, bool, bool]:
     """The stream, whether it is a regular file that can be cut back, and whether it is ours to close."""
-    if not isinstance(place, str | os.PathLike):
-        return place, False, False
-    if os.fspath(place) == "-":
+    if not isinstance(target, str | os.PathLike):
+        return target, False, False
+    if os.fspath(target) == "-":
         return sys.stdout.buffer, False, False
-    path = Path(place)
+    path = Path(target)
     if path.exists() and not path.is_file():
         # A named pipe or a device.
         return path.open("wb"), False, True
@@ -253,10 +257,10 @@ def _open(place: str | os.PathLike[str] | BinaryIO, after: Written | None) -> tu
     try:
         file = path.open("r+b")
     except FileNotFoundError:
-        raise ValueError(f"{path}: is gone, so it cannot be continued: put it back, or begin anew") from None
+        raise ValueError(f"{path}: is missing, so it cannot be continued: put it back, or start a new run") from None
     if os.pread(file.fileno(), len(tail), position - len(tail)) != tail:
         file.close()
-        raise ValueError(f"{path}: is not the file that was written before, so it is not continued")
+        raise ValueError(f"{path}: is not the file that the last run wrote: put that back, or start a new run")
     file.truncate(position)
     file.seek(position)
     return file, True, True

@@ -1,4 +1,4 @@
-"""What the cells of a row say: numbers, times and keys, from CSV or JSON; or what is wrong with them."""
+"""Formats: numbers, times and keys from the cells of a row, in CSV or JSON; or what is wrong with them."""
 
 from __future__ import annotations
 
@@ -12,15 +12,30 @@ from datetime import datetime
 from itertools import chain
 from typing import Any, NamedTuple, Protocol
 
-__all__ = ["BadRow", "Csv", "Format", "Json", "Refused", "Row", "RowReader", "Time", "is_missing", "read_time", "shown"]
+__all__ = [
+    "BadRow",
+    "Csv",
+    "Format",
+    "Json",
+    "Rejected",
+    "Row",
+    "RowReader",
+    "Time",
+    "is_missing",
+    "read_time",
+    "shown",
+]
 
 MISSING = {"", "na", "nan", "null", "none", "n/a", "-"}
-# Kin of ISO 8601 that `fromisoformat` refuses. The year comes first, so that nobody takes a month for a day.
-_KIN_OF_ISO = re.compile(
+# Forms like ISO 8601 that `fromisoformat` rejects. The year comes first, so that nobody takes a month for a day.
+_LIKE_ISO = re.compile(
     r"(\d{4})[-/.](\d{1,2})[-/.](\d{1,2})"
     r"(?:[T ]\s*(\d{1,2})(:\d\d(?::\d\d(?:[.,]\d+)?)?)\s*(Z|UTC|GMT|[+-]\d\d(?::?\d\d)?)?)?",
     re.ASCII | re.IGNORECASE,
 )
+
+# Of a rejected row, so many bytes are kept.
+_LONGEST_TEXT = 4096
 
 Time = datetime | float
 
@@ -29,9 +44,7 @@ class Row(NamedTuple):
     """One row of a feed."""
 
     number: int  # of the data row, from 1; bad rows that were skipped count, blank lines do not
-    offset: (
-        int  # byte behind this row in the uncompressed feed, where reading goes on; brokers have numbers of their own
-    )
+    offset: int  # byte after this row in the uncompressed feed, where reading resumes; brokers have their own numbers
     time: Time | None
     values: dict[str, float]  # missing readings are left out
     key: str | int | None = None  # which model it is for; None where the feed has one only
@@ -43,8 +56,8 @@ class Row(NamedTuple):
         return json.dumps({k: v for k, v in named.items() if v is not None} | self.values)
 
 
-class Refused(NamedTuple):
-    """A row that cannot be used: where it was, for which model if that is known, why, and the row as text."""
+class Rejected(NamedTuple):
+    """A row that cannot be used: its position, its key if that is known, the reason, and the row as text."""
 
     number: int
     offset: int
@@ -54,7 +67,7 @@ class Refused(NamedTuple):
 
 
 class BadRow(Exception):  # noqa: N818 - it is raised, but often only counted
-    """What is wrong with a row, and in which column."""
+    """Something is wrong with a row; `column` says where, if that is known."""
 
     def __init__(self, what: str, column: str | None = None) -> None:
         super().__init__(what)
@@ -73,7 +86,8 @@ class RowReader:
     time, key
         Columns of the time and of the key; None where there are none.
     time_format
-        As in `datetime.datetime.strptime`; None: ISO 8601 and its kin with the year first, or numbers of any unit.
+        As in `datetime.datetime.strptime`; None: ISO 8601 and similar forms with the year first, or numbers of any
+        unit.
 
     Examples
     --------
@@ -107,8 +121,42 @@ class RowReader:
         key = None if self.key is None else self._read_key(self.format.key(cells))
         return Row(number, offset, time, self.format.values(cells), key)
 
-    def key_of(self, cells: Any) -> str | int | None:
-        """The key of cells that may be bad elsewhere; None where it cannot be told."""
+    def event(
+        self,
+        number: int,
+        offset: int,
+        cells: Any,
+        raw: bytes,
+        encoding: str = "utf-8",
+        wrong: BadRow | None = None,
+    ) -> Row | Rejected:
+        """The row of these cells, or its rejection.
+
+        Parameters
+        ----------
+        number, offset
+            Of the row.
+        cells
+            Its cells, or the `BadRow` for which there are none.
+        raw, encoding
+            Its bytes, which a rejection keeps as text.
+        wrong
+            Something else that is wrong with it.
+        """
+        try:
+            if isinstance(cells, BadRow):
+                raise cells
+            if wrong is not None:
+                raise wrong
+            return self.row(number, offset, cells)
+        except BadRow as bad:
+            column = "" if bad.column is None else f"column {shown(bad.column)}: "
+            key = None if isinstance(cells, BadRow) else self._key_of(cells)
+            text = raw[:_LONGEST_TEXT].decode(encoding, errors="replace")
+            return Rejected(number, offset, key, f"{column}{bad}", text)
+
+    def _key_of(self, cells: Any) -> str | int | None:
+        """The key of cells that may be bad elsewhere; None where it cannot be read."""
         try:
             return None if self.key is None else self._read_key(self.format.key(cells))
         except BadRow:
@@ -116,7 +164,7 @@ class RowReader:
 
     def _read_key(self, value: Any) -> str | int:
         if type(value) is str and value.strip():
-            # Half of a character of two, as JSON can have it, is no text that could be written anywhere.
+            # Half of a surrogate pair, as JSON can have it, cannot be written anywhere.
             if not value.isascii() and any("\ud800" <= letter <= "\udfff" for letter in value):
                 raise BadRow("the key is not valid text", self.key)
             return value.strip()
@@ -124,11 +172,11 @@ class RowReader:
             return value
         if value is None or value == "":
             raise BadRow("the key is missing", self.key)
-        raise BadRow(f"{shown(value)} is no key: use a text or a whole number", self.key)
+        raise BadRow(f"{shown(value)} is an invalid key: expected a string or an integer", self.key)
 
 
 def read_time(format: Format, value: Any, column: str | None, time_format: str | None) -> Time:
-    """The time that a cell says."""
+    """The time in a cell."""
     text = str(value)
     if time_format is None and text[4:5] == "-":
         # The common form of most feeds first.
@@ -149,11 +197,11 @@ def read_time(format: Format, value: Any, column: str | None, time_format: str |
             return number
     with suppress(ValueError):
         return _parse_date(text.strip())
-    raise BadRow(f"{shown(value)} is not a time (forms of its own need a time_format)", column)
+    raise BadRow(f"{shown(value)} is not a time (other forms than ISO 8601 need a time_format)", column)
 
 
 class Format(Protocol):
-    """What a feed asks of its format. Cells are what `parse` returns."""
+    """The format of a feed. Cells are what `parse` returns."""
 
     columns: tuple[str, ...]  # empty where they are not known before the first row
 
@@ -161,7 +209,7 @@ class Format(Protocol):
         """Cells of a row, given its first line and where more lines come from."""
 
     def column_at(self, text: str) -> str | None:
-        """Column behind so much of a row; None where that cannot be told."""
+        """Column in which so much of a row ends; None where that is not known."""
 
     def choose(self, readings: Sequence[str], time: str | None, key: str | None) -> None:
         """Settle which columns are read."""
@@ -170,7 +218,7 @@ class Format(Protocol):
         """Cells by column."""
 
     def number(self, value: Any) -> float | None:
-        """The number that a cell says; None where it is missing."""
+        """The number in a cell; None where it is missing."""
 
     def time(self, cells: Any) -> Any:
         """Cell of the time."""
@@ -201,7 +249,7 @@ class Csv:
         else:
             text = text.rstrip("\r\n")
             if "\r" in text:
-                raise BadRow("a carriage return stands inside the row")
+                raise BadRow("there is a carriage return inside the row")
             cells = text.split(self._delimiter)
         if self.columns and len(cells) != len(self.columns):
             found = f"{len(cells)} cells instead of {len(self.columns)}"
@@ -211,7 +259,7 @@ class Csv:
         return cells
 
     def column_at(self, text: str) -> str | None:
-        """Column behind so much of a row; None where that cannot be told."""
+        """Column in which so much of a row ends; None where that is not known."""
         n = text.count(self._delimiter)
         return self.columns[n] if '"' not in text and n < len(self.columns) else None
 
@@ -226,7 +274,7 @@ class Csv:
         return dict(zip(self.columns, cells, strict=True))
 
     def number(self, value: str) -> float | None:
-        """The number that a cell says; None where it is missing."""
+        """The number in a cell; None where it is missing."""
         if is_missing(value):
             return None
         # Python reads 1_000, and 1.000 with a decimal comma is a thousand elsewhere: both are mistakes here.
@@ -247,7 +295,7 @@ class Csv:
 
     def values(self, cells: list[str]) -> dict[str, float]:
         """Numbers by column, without missing ones."""
-        # Most rows hold plain numbers only: one pass finds that out, and leaves all others to a closer look.
+        # Most rows hold plain numbers only: one pass reads those, and leaves all others to the slower way below.
         if self._decimal == "." and "_" not in "".join(cells):
             try:
                 values = {name: float(cells[index]) for name, index in self._readings}
@@ -282,7 +330,7 @@ class Json:
         return cells
 
     def column_at(self, text: str) -> str | None:
-        """Column behind so much of a row; None where that cannot be told."""
+        """Column in which so much of a row ends; None where that is not known."""
         return None
 
     def choose(self, readings: Sequence[str], time: str | None, key: str | None) -> None:
@@ -295,7 +343,7 @@ class Json:
         return cells
 
     def number(self, value: Any) -> float | None:
-        """The number that a cell says; None where it is missing."""
+        """The number in a cell; None where it is missing."""
         if is_missing(value):
             return None
         if isinstance(value, str):
@@ -353,14 +401,14 @@ def _finite(number: float, value: Any) -> float | None:
 
 
 def is_missing(value: Any) -> bool:
-    """Whether a cell says that there is no value."""
+    """Whether a cell stands for a missing value."""
     if isinstance(value, str):
         return value.strip().lower() in MISSING
     return value is None or (isinstance(value, float) and math.isnan(value))
 
 
 def _parse_date(text: str) -> datetime:
-    if parts := _KIN_OF_ISO.fullmatch(text):
+    if parts := _LIKE_ISO.fullmatch(text):
         year, month, day, hour, rest, zone = parts.groups(default="")
         text = f"{year}-{month:0>2}-{day:0>2}T{hour:0>2}{rest or ':00'}{'Z' if zone.isalpha() else zone}"
     return datetime.fromisoformat(text)

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from momostream.distributions.values import PredictedValues
 from momostream.feeds.brokers import Outlet
-from momostream.feeds.outputs import Lines, Sink, Written, alarm_texts
+from momostream.feeds.outputs import PredictionLines, Sink, Written, alarm_texts
 from momostream.feeds.rows import Row
 from momostream.runs.plan import Plan, Step
 from momostream.storage.store import DeadLetter, Output, Store
@@ -22,7 +22,7 @@ __all__ = ["ONLY", "Channel", "Channels", "OutputLine", "letter_text", "model_ke
 
 #: Key of the model of a feed without keys.
 ONLY = "model"
-# Lines that are sent to a broker at once.
+# PredictionLines that are sent to a broker at once.
 N_SENT = 5000
 
 
@@ -106,7 +106,7 @@ class Channels:
     ----------
     predictions, alarms, dead : Channel or None
         Texts of a kind without a channel are not written; the store has the dead letters in any case.
-    lines : Lines or None
+    lines : PredictionLines or None
         Format of the predictions.
     letters : list of DeadLetter
         Rejected rows since the last commit, if there is a store.
@@ -119,7 +119,7 @@ class Channels:
         self.predictions: Channel | None = None
         self.alarms: Channel | None = None
         self.dead: Channel | None = None
-        self.lines: Lines | None = None
+        self.lines: PredictionLines | None = None
         self.letters: list[DeadLetter] = []
 
     def __iter__(self) -> Iterator[Channel]:

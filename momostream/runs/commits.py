@@ -11,9 +11,9 @@ import time
 from pathlib import Path
 from typing import Any
 
-from momostream.feeds.files import Source
+from momostream.feeds import Source
 from momostream.feeds.outputs import Written
-from momostream.feeds.rows import Refused, Row
+from momostream.feeds.rows import Rejected, Row
 from momostream.runs.channels import Channels
 from momostream.runs.fleet import Fleet
 from momostream.storage.store import Position
@@ -68,7 +68,7 @@ class Commits:
         self.resumed = None if fleet.store is None else fleet.store.source(self.name)
         self.files: dict[str, Written | None] = {}
         # The last event that was taken, and the position of the feed after it.
-        self._last: Row | Refused | None = None
+        self._last: Row | Rejected | None = None
         self._after: dict[str, Any] = {}
         self._n_open = 0
         self._committed_at = self._flushed_at = self._delivered_at = time.monotonic()
@@ -77,7 +77,7 @@ class Commits:
         """Count an event that is not committed yet."""
         self._n_open += 1
 
-    def mark(self, last: Row | Refused | None, after: dict[str, Any]) -> None:
+    def mark(self, last: Row | Rejected | None, after: dict[str, Any]) -> None:
         """Note the last event that the next commit includes, and the position of the feed after it."""
         self._last, self._after = last, after
 

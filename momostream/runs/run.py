@@ -24,9 +24,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from threadpoolctl import threadpool_limits
 
 from momostream.distributions.values import PredictedValues
-from momostream.feeds.files import Event, FeedError, Source, refusal
+from momostream.feeds import Event, FeedError, Source, rejection
 from momostream.feeds.outputs import Written
-from momostream.feeds.rows import Refused, Row
+from momostream.feeds.rows import Rejected, Row
 from momostream.runs.channels import ONLY, Channel, Channels, OutputLine, letter_text, model_key
 from momostream.runs.commits import Commits, source_name
 from momostream.runs.fleet import Fleet
@@ -75,7 +75,7 @@ class KeyFilter(NamedTuple):
             return False
         return self.share is None or (key is not None and in_share(key, self.share))
 
-    def takes_event(self, event: Row | Refused) -> bool:
+    def takes_event(self, event: Row | Rejected) -> bool:
         """Whether a row is taken; the first share also takes rows whose key could not be read."""
         return self.takes(event.key) or (event.key is None and self.share is not None and self.share[0] == 1)
 
@@ -119,13 +119,13 @@ class Run:
     predictions, alarms, dead : Channel or None
         Where predictions, alarms and dead letters go; to be set before `run`. Without a channel, predictions and alarms
         are not written; the store has dead letters in any case.
-    lines : Lines or None
+    lines : PredictionLines or None
         Format of the predictions; to be set before `run`.
     n_rows, n_bad : int
         Rows learnt, rows rejected.
-    last : Row, Refused or None
+    last : Row, Rejected or None
         The newest event that was read.
-    cut_off : Row, Refused or None
+    cut_off : Row, Rejected or None
         A last row that is not part of the last commit, because its line may not be complete yet.
     is_abandoned : bool
         Whether the last block was not taken to its end, because the run was to stop.
@@ -153,10 +153,10 @@ class Run:
         self.results = Results(plan)
         self.commits = Commits(feed, fleet, self.channels, commit_every, commit_seconds)
         self.n_rows = self.n_bad = 0
-        self.last: Row | Refused | None = None
-        self.cut_off: Row | Refused | None = None
+        self.last: Row | Rejected | None = None
+        self.cut_off: Row | Rejected | None = None
         self.is_abandoned = False
-        self._block: list[Row | Refused] = []
+        self._block: list[Row | Rejected] = []
         self._block_since = 0.0
         self._most_wait = MOST_WAIT if getattr(feed, "is_live", True) else commit_seconds
         # Scores are kept row by row, and a run that stops at a bad row must not have learnt those after it.
@@ -237,7 +237,7 @@ class Run:
                 left -= 1
             yield event
 
-    def _commit_before_unfinished(self, event: Row | Refused, on_row: Callable[[Run], None]) -> None:
+    def _commit_before_unfinished(self, event: Row | Rejected, on_row: Callable[[Run], None]) -> None:
         """Commit what came before an event whose line may still be written."""
         before = None if self.fleet.store is None else self.feed.unfinished(event)
         if before is not None:
@@ -245,7 +245,7 @@ class Run:
             self.commit(before)
             self.cut_off = event
 
-    def _add(self, event: Row | Refused) -> None:
+    def _add(self, event: Row | Rejected) -> None:
         if self.keys.takes_event(event):
             if not self._block:
                 self._block_since = time.monotonic()
@@ -274,7 +274,7 @@ class Run:
     def _take_block(self, on_row: Callable[[Run], None]) -> None:
         """Predict and learn the rows in hand, key by key, and write what becomes of them, in the order of the rows."""
         block, self._block = self._block, []
-        rejected = [event for event in block if isinstance(event, Refused)]
+        rejected = [event for event in block if isinstance(event, Rejected)]
         lines: list[OutputLine] = []
         steps: list[Step] = []
         n_left = len(block)
@@ -301,7 +301,7 @@ class Run:
         """Whether to leave a block where it is and stop: its rows come again from the last commit."""
         return self._stopping and n_left > STOP_ROWS and self.fleet.store is not None and self.feed.is_replayable
 
-    def _learn(self, key: Any, rows: list[Row], rejected: list[Refused]) -> list[Step]:
+    def _learn(self, key: Any, rows: list[Row], rejected: list[Rejected]) -> list[Step]:
         """Predict, then learn, rows of one key; rows that cannot be learnt are added to ``rejected``."""
         learnt = []
         watch = self.channels.alarms is not None
@@ -309,7 +309,7 @@ class Run:
             if step.reason is None:
                 learnt.append(step)
             else:
-                rejected.append(Refused(step.row.number, step.row.offset, key, step.reason, step.row.text()))
+                rejected.append(Rejected(step.row.number, step.row.offset, key, step.reason, step.row.text()))
         self.n_rows += len(learnt)
         return learnt
 
@@ -327,9 +327,9 @@ class Run:
             self.results.keep(step.row, predicted)
         return lines
 
-    def _reject(self, row: Refused) -> None:
+    def _reject(self, row: Rejected) -> None:
         """Stop at a bad row, or count it and write a dead letter."""
-        message = refusal(self.feed.name, row)
+        message = rejection(self.feed.name, row)
         if self.bad_rows == "stop":
             raise FeedError(message)
         self.n_bad += 1
@@ -419,7 +419,7 @@ class Run:
 _END: Any = object()
 
 
-def _by_key(block: list[Row | Refused]) -> dict[Any, list[Row]]:
+def _by_key(block: list[Row | Rejected]) -> dict[Any, list[Row]]:
     groups: dict[Any, list[Row]] = {}
     for event in block:
         if isinstance(event, Row):

@@ -17,7 +17,7 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, T
 from rich.table import Table
 from rich.text import Text
 
-from momostream.feeds.files import Source
+from momostream.feeds.source import Source
 from momostream.runs.run import Run
 from momostream.show.outline import counted
 

@@ -1,9 +1,9 @@
-"""A model taken apart into blocks of bytes, so that only what has changed need be written.
+"""A model taken apart into blocks of bytes, so that only changed blocks need be written.
 
 A model is the header and the arrays of `momostream.storage.container`, each cut into blocks of a fixed size. Where the
-digests of the blocks that were written last are known, `Parts.changes` tells which blocks to write and which to remove:
-rows that were learnt long ago are not written again. Whoever keeps the blocks, a file or the state of a cluster, puts
-them together again in the order of their places.
+digests of the blocks that were written last are known, `Parts.changes` says which blocks to write and which to remove:
+rows that were learnt long ago are not written again. The keeper of the blocks, a store or the state of a cluster, joins
+them again in the order of their positions.
 """
 
 from __future__ import annotations
@@ -22,21 +22,21 @@ if TYPE_CHECKING:
 
     Model: TypeAlias = MOMoGPRegressor | MOMoGPForecaster
 
-__all__ = ["PLACE_BITS", "Changes", "Packed", "Parts", "digest"]
+__all__ = ["POSITION_BITS", "Changes", "Packed", "Parts", "digest"]
 
-# The place of a block within its model is one number: part (0 is the header) and block.
+# The position of a block within its model is one number: part (0 is the header) and block.
 _PART_BITS = _BLOCK_BITS = 20
-PLACE_BITS = _PART_BITS + _BLOCK_BITS
+POSITION_BITS = _PART_BITS + _BLOCK_BITS
 
 
 def digest(data: bytes) -> bytes:
     """Eight bytes that stand for these bytes."""
-    # Not a CRC: among the blocks of years, two of 32 bits that agree by chance would leave an old block in its place.
+    # Not a CRC: among the blocks of years, two of 32 bits that agree by chance would keep an old block.
     return blake2b(data, digest_size=8).digest()
 
 
 class Changes(NamedTuple):
-    """What to write of a model: blocks by place, places to remove, and the digests of all blocks from then on."""
+    """Changes of a model: blocks to write by position, positions to remove, and the new digests of all blocks."""
 
     write: dict[int, bytes]
     remove: list[int]
@@ -67,8 +67,8 @@ class Parts(NamedTuple):
 
     @classmethod
     def of(cls, model: Model) -> Parts:
-        """Take a model apart; it may go on learning."""
-        # Within the lock, and as copies: what is learnt meanwhile must not be half of it.
+        """Take a model apart; it may continue to learn."""
+        # Within the lock, and as copies: rows that are learnt meanwhile must not be half in it.
         with model._lock:
             kind, tree = models.to_tree(model)
             header, arrays = container.take_apart(kind, tree)
@@ -76,14 +76,14 @@ class Parts(NamedTuple):
             return cls(kind, model.n_rows, [zlib.compress(header, 1), *map(bytes, arrays)])
 
     def changes(self, before: Mapping[int, bytes], block_bytes: int) -> Changes:
-        """What to write, given the digests of the blocks that were written last."""
+        """The changes, given the digests of the blocks that were written last."""
         write: dict[int, bytes] = {}
         digests: dict[int, bytes] = {}
-        for place, block in self._blocks(block_bytes):
-            digests[place] = now = digest(block)
-            if before.get(place) != now:
-                write[place] = block
-        return Changes(write, [place for place in before if place not in digests], digests)
+        for position, block in self._blocks(block_bytes):
+            digests[position] = now = digest(block)
+            if before.get(position) != now:
+                write[position] = block
+        return Changes(write, [position for position in before if position not in digests], digests)
 
     def _blocks(self, size: int) -> Iterator[tuple[int, bytes]]:
         if len(self.chunks) >= 1 << _PART_BITS or max(map(len, self.chunks)) > size << _BLOCK_BITS:
@@ -93,20 +93,20 @@ class Parts(NamedTuple):
                 yield part << _BLOCK_BITS | block, chunk[at : at + size]
 
     def model(self) -> Model:
-        """The model, which goes on as it would have."""
+        """The model, which continues as the original would have."""
         header, *arrays = self.chunks
         return _model(header, b"".join(arrays))
 
     @staticmethod
     def join(blocks: Mapping[int, bytes]) -> Model:
-        """The model whose blocks these are, all of them, by place."""
-        places, first = sorted(blocks), 1 << _BLOCK_BITS
-        header = b"".join(blocks[place] for place in places if place < first)
-        return _model(header, b"".join(blocks[place] for place in places if place >= first))
+        """The model of these blocks, all of them, by position."""
+        positions, first = sorted(blocks), 1 << _BLOCK_BITS
+        header = b"".join(blocks[position] for position in positions if position < first)
+        return _model(header, b"".join(blocks[position] for position in positions if position >= first))
 
 
 class Packed:
-    """A model at rest: all that it is but its factors, compressed.
+    """A model at rest: everything except its factors, compressed.
 
     Examples
     --------
@@ -133,7 +133,7 @@ class Packed:
         return sys.getsizeof(self._bytes)
 
     def model(self) -> Model:
-        """The model, which goes on as it would have."""
+        """The model, which continues as the original would have."""
         whole, n = zlib.decompress(self._bytes), self._header_bytes
         return _model(whole[:n], memoryview(whole)[n:])
 

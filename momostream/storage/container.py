@@ -2,7 +2,7 @@
 
 A file is a fixed prefix (magic bytes, format version, sizes of the two parts that follow), a JSON header, the raw
 little-endian bytes of all arrays, and the SHA-256 of everything before it. The header holds the structure, in which
-arrays are numbers that point into a list of data types, shapes and places. Nothing that is read is executed, and no
+arrays are numbers that point into a list of data types, shapes and offsets. Nothing that is read is executed, and no
 size that a header claims is allocated before the file was found to be long enough for it.
 
 The same tree gives the same bytes, on every machine when it is not compressed.
@@ -20,7 +20,7 @@ import shutil
 import struct
 import zlib
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -35,6 +35,7 @@ __all__ = [
     "loads",
     "read",
     "replace_file",
+    "sync_folder",
     "take_apart",
     "write",
 ]
@@ -51,10 +52,10 @@ _DEEPEST = 100
 _DTYPES = {"|b1", "|i1", "|u1", "<i2", "<u2", "<i4", "<u4", "<i8", "<u8", "<f2", "<f4", "<f8", "<c8", "<c16"}
 # Higher levels of zlib take three times as long on sensor rows for a twentieth less.
 _ZLIB_LEVEL = 1
-# What zlib can make of one byte at most.
+# The most bytes that zlib can unpack from one byte.
 _ZLIB_RATIO = 1032
 
-# What parsing a header of nonsense may raise.
+# Errors that parsing a forged header may raise.
 _PARSE_ERRORS = (
     ArithmeticError,
     AttributeError,
@@ -68,28 +69,30 @@ _PARSE_ERRORS = (
 
 Chunk = bytes | memoryview
 Arrays = dict[int, npt.NDArray[Any]]
+# The keys that lead to a value in a tree.
+Path = tuple[object, ...]
 
 
 class FileFormatError(ValueError):
-    """A file is not what it should be: of another format, kind or version, cut off, or altered."""
+    """A file cannot be read: of another format, kind or version, cut off, or altered."""
 
 
 def write(path: str | os.PathLike[str], kind: str, tree: object, *, compress: bool = False) -> None:
     """Write a tree to a file, all or nothing.
 
-    The bytes go to a temporary file beside `path`, which takes its place once they are on the disk. Whatever
-    fails, the old file is still there, and the temporary one is not. A new file gets the permissions that `open`
-    would give it, a replaced one keeps its own.
+    The bytes go to a temporary file beside `path`, which replaces it once they are on the disk. Whatever fails, the old
+    file is still there, and the temporary one is not. A new file gets the permissions that `open` would give it, a
+    replaced one keeps its own.
 
     Parameters
     ----------
     path : path
         File to create or replace; a symbolic link is followed.
     kind : str
-        What the tree describes, such as ``"regressor"``: `read` can ask for it.
+        Name of the thing that the tree describes, such as ``"regressor"``: `read` can ask for it.
     tree : object
         Nested dict (with str keys), list, tuple, None, bool, int, float, str, bytes and numpy arrays of booleans
-        or numbers. Exactly these types: what is read is what was written, to the bit.
+        or numbers. Exactly these types: reading gives the same values to the bit.
     compress : bool
         Whether to pack arrays with zlib: about .6 of the size for ten times the time.
 
@@ -131,12 +134,12 @@ def replace_file(path: str | os.PathLike[str], chunks: Iterable[Chunk]) -> None:
         if os.path.exists(temporary):
             os.remove(temporary)
         if isinstance(error, OSError) and error.errno is not None:
-            # Nobody knows the temporary one, and a full disk is not named at all.
+            # The user does not know the temporary file, and errors of a full disk name no file.
             error.filename = path
         raise
-    # The new name must outlast a loss of power too. Some file systems do not let folders be synchronised.
+    # The new name must survive a loss of power too. Some file systems cannot synchronise folders.
     with contextlib.suppress(OSError):
-        _sync_folder(folder)
+        sync_folder(folder)
 
 
 def read(path: str | os.PathLike[str], kind: str | None = None) -> tuple[str, Any]:
@@ -147,7 +150,7 @@ def read(path: str | os.PathLike[str], kind: str | None = None) -> tuple[str, An
     path : path
         File made by `write`.
     kind : str, optional
-        What the file must hold.
+        The kind that the file must hold.
 
     Returns
     -------
@@ -181,15 +184,15 @@ def dumps(kind: str, tree: object, *, compress: bool = False) -> bytes:
 
 def loads(data: bytes, kind: str | None = None) -> tuple[str, Any]:
     """Return kind and tree of the bytes of a file; as `read`."""
-    # The digest held, so that what still goes wrong from here was put together on purpose.
+    # The digest is right, so that errors from here on mean a forged file.
     return assemble(*_split(data), kind)
 
 
 def take_apart(kind: str, tree: object, *, compress: bool = False) -> tuple[bytes, list[Chunk]]:
     """Return the header of the file that `write` would write, and the bytes of each array.
 
-    For those who keep the parts in another place than a file, and check there that they are whole. Arrays are not
-    copied: take what is needed before they change.
+    For callers that keep the parts elsewhere than in a file, and check there that they are complete. Arrays are not
+    copied: use them before they change.
 
     Examples
     --------
@@ -211,7 +214,7 @@ def assemble(header: bytes, payload: Chunk, kind: str | None = None) -> tuple[st
     """Return kind and tree from a header and the bytes of all arrays, one after the other; as `read`."""
     payload = memoryview(payload)
     try:
-        fields = json.loads(header, parse_constant=_refuse)
+        fields = json.loads(header, parse_constant=_reject)
         found, entries = fields["kind"], fields["arrays"]
         if type(found) is not str or type(entries) is not list:
             raise TypeError("kind or arrays")
@@ -221,7 +224,7 @@ def assemble(header: bytes, payload: Chunk, kind: str | None = None) -> tuple[st
     except FileFormatError:
         raise
     except _PARSE_ERRORS as error:
-        raise FileFormatError("the header makes no sense") from error
+        raise FileFormatError("the header cannot be read") from error
 
 
 # -----------------------------------------------------------------------------------------------------------
@@ -240,7 +243,7 @@ def _encode(kind: str, tree: object, compress: bool) -> list[Chunk]:
 
 
 def _split(data: bytes) -> tuple[bytes, memoryview]:
-    """Return header and arrays of a file, after all that can be checked from outside."""
+    """Return header and arrays of a file, after checking prefix, sizes and checksum."""
     if not data or not data.startswith(_MAGIC[: len(data)]):
         raise FileFormatError("not a momostream file")
     if len(data) < _PREFIX.size:
@@ -258,7 +261,8 @@ def _split(data: bytes) -> tuple[bytes, memoryview]:
     return data[_PREFIX.size : end], view[end:-_DIGEST_SIZE]
 
 
-def _sync_folder(folder: str) -> None:
+def sync_folder(folder: str) -> None:
+    """Write the names of a folder to the disk."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -267,8 +271,8 @@ def _sync_folder(folder: str) -> None:
 
 
 # -----------------------------------------------------------------------------------------------------------
-# The structure. None, bool, str, list, finite floats and integers of 64 bits stand for themselves in JSON; all else is
-# an object with the one key that says what it is.
+# The structure. None, bool, str, list, finite floats and integers of 64 bits are the same in JSON; any other value is
+# an object with one key, which names its type.
 
 
 class _Writer:
@@ -280,35 +284,60 @@ class _Writer:
         self.payload: list[Chunk] = []
         self.size = 0
 
-    def encode(self, value: object, place: tuple[object, ...]) -> object:
-        """Return what stands for `value` in the header; `place` are the keys that lead to it."""
-        if len(place) > _DEEPEST:
-            raise TypeError(f"nested deeper than {_DEEPEST} levels, or inside itself, {_where(place[:3])} / ...")
-        kind = type(value)
+    def encode(self, value: object, path: Path) -> object:
+        """Return the entry of `value` in the header; `path` are the keys that lead to it."""
+        if len(path) > _DEEPEST:
+            raise TypeError(f"nested deeper than {_DEEPEST} levels, or inside itself, {_where(path[:3])} / ...")
         # Subclasses would come back as something else: np.float64 is a float, named tuples are tuples.
-        if value is None or kind is bool or kind is str:
-            return value
-        if type(value) is int:
-            # In hexadecimal, because Python limits how many decimal digits it reads.
-            return value if abs(value) <= _LONGEST else {"int": hex(value)}
-        if type(value) is float:
-            return value if math.isfinite(value) else {"float": struct.pack("<d", value).hex()}
-        if type(value) is list:
-            return [self.encode(item, (*place, i)) for i, item in enumerate(value)]
-        if type(value) is tuple:
-            return {"tuple": [self.encode(item, (*place, i)) for i, item in enumerate(value)]}
-        if type(value) is dict:
-            for key in value:
-                if type(key) is not str:
-                    raise TypeError(f"the keys of a dict must be str, got {key!r} {_where(place)}")
-            return {"dict": {key: self.encode(item, (*place, key)) for key, item in value.items()}}
-        if type(value) is bytes:
-            return {"bytes": self._add(np.frombuffer(value, dtype=np.uint8))}
-        if isinstance(value, np.ndarray) and kind in {np.ndarray, np.memmap}:
-            if value.dtype.newbyteorder("<").str not in _DTYPES:
-                raise TypeError(f"cannot save an array of {value.dtype} {_where(place)}")
-            return {"array": self._add(value)}
-        raise TypeError(f"cannot save a {kind.__module__}.{kind.__qualname__} {_where(place)}")
+        kind = type(value)
+        encode = self._ENCODERS.get(kind)
+        if encode is None:
+            raise TypeError(f"cannot save a {kind.__module__}.{kind.__qualname__} {_where(path)}")
+        return encode(self, value, path)
+
+    def _same(self, value: object, path: Path) -> object:
+        return value
+
+    def _int(self, value: int, path: Path) -> object:
+        # In hexadecimal, because Python limits how many decimal digits it reads.
+        return value if abs(value) <= _LONGEST else {"int": hex(value)}
+
+    def _float(self, value: float, path: Path) -> object:
+        return value if math.isfinite(value) else {"float": struct.pack("<d", value).hex()}
+
+    def _list(self, value: list[object] | tuple[object, ...], path: Path) -> list[object]:
+        return [self.encode(item, (*path, i)) for i, item in enumerate(value)]
+
+    def _tuple(self, value: tuple[object, ...], path: Path) -> object:
+        return {"tuple": self._list(value, path)}
+
+    def _dict(self, value: dict[object, object], path: Path) -> object:
+        for key in value:
+            if type(key) is not str:
+                raise TypeError(f"the keys of a dict must be str, got {key!r} {_where(path)}")
+        return {"dict": {key: self.encode(item, (*path, key)) for key, item in value.items()}}
+
+    def _bytes(self, value: bytes, path: Path) -> object:
+        return {"bytes": self._add(np.frombuffer(value, dtype=np.uint8))}
+
+    def _array(self, value: npt.NDArray[Any], path: Path) -> object:
+        if value.dtype.newbyteorder("<").str not in _DTYPES:
+            raise TypeError(f"cannot save an array of {value.dtype} {_where(path)}")
+        return {"array": self._add(value)}
+
+    _ENCODERS: ClassVar[dict[type, Callable[[Any, Any, Path], object]]] = {
+        type(None): _same,
+        bool: _same,
+        str: _same,
+        int: _int,
+        float: _float,
+        list: _list,
+        tuple: _tuple,
+        dict: _dict,
+        bytes: _bytes,
+        np.ndarray: _array,
+        np.memmap: _array,
+    }
 
     def _add(self, array: npt.NDArray[Any]) -> int:
         little = np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("<"))
@@ -325,12 +354,12 @@ class _Writer:
         return len(self.entries) - 1
 
 
-def _where(place: tuple[object, ...]) -> str:
-    return f"at {' / '.join(map(repr, place))}" if place else "at the top"
+def _where(path: Path) -> str:
+    return f"at {' / '.join(map(repr, path))}" if path else "at the top"
 
 
 def _decode(value: object, arrays: Arrays) -> object:
-    """Return what a value of the header stands for. Each array goes to one place only."""
+    """Return the value that the header describes. Each array is used once only."""
     if isinstance(value, list):
         return [_decode(item, arrays) for item in value]
     if isinstance(value, dict):
@@ -364,7 +393,7 @@ def _unpack_arrays(entries: list[dict[str, Any]], payload: memoryview) -> Arrays
 def _unpack_array(entry: dict[str, Any], stored: Chunk) -> npt.NDArray[Any]:
     shape, size = entry["shape"], entry["size"]
     if entry["dtype"] not in _DTYPES or any(type(n) is not int or n < 0 for n in (*shape, size)):
-        raise ValueError(f"array {entry} is of no known type and shape")
+        raise ValueError(f"array {entry} has an unknown type or shape")
     dtype = np.dtype(entry["dtype"])
     n_bytes = math.prod(shape) * dtype.itemsize
     if len(stored) != size or not size <= n_bytes <= _ZLIB_RATIO * size:
@@ -372,10 +401,10 @@ def _unpack_array(entry: dict[str, Any], stored: Chunk) -> npt.NDArray[Any]:
     if size < n_bytes:
         stored = zlib.decompressobj().decompress(stored, n_bytes)
     flat = np.frombuffer(stored, dtype=np.uint8)
-    # Bytes other than 0 and 1 are no booleans to numpy, whatever it calls them.
+    # Bytes other than 0 and 1 are not valid booleans in numpy, whatever their dtype.
     values = flat.astype(np.bool_) if dtype == np.bool_ else flat.view(dtype).astype(dtype.newbyteorder("="))
     return values.reshape(shape)
 
 
-def _refuse(constant: str) -> None:
+def _reject(constant: str) -> None:
     raise ValueError(f"{constant} in the header")

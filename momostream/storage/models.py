@@ -1,8 +1,8 @@
 """Models as files: rows, hyper-parameters and structure, checksummed, with nothing in them that could run.
 
-The format of the file is that of `momostream.storage.container`. A loaded model goes on exactly as the saved one would
-have, on the same machine with the same versions; factors are made again when they are needed. A drift detector is saved
-by its class and parameters and starts afresh.
+The format of the file is that of `momostream.storage.container`. A loaded model continues exactly as the saved one
+would have, on the same machine with the same versions; factors are rebuilt when they are needed. A drift detector is
+saved by its class and parameters and starts afresh.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def save(model: MOMoGPRegressor | MOMoGPForecaster, path: str | PathLike[str]) -
     >>> again.predict_one({"x": 3}) == model.predict_one({"x": 3})
     True
     """
-    # Within the lock: what is learnt meanwhile must not be half of the file.
+    # Within the lock: rows that are learnt meanwhile must not be half in the file.
     with model._lock:
         kind, tree = to_tree(model)
         container.write(path, kind, tree)
@@ -61,7 +61,7 @@ def load(path: str | PathLike[str]) -> Any:
     Raises
     ------
     momostream.storage.container.FileFormatError
-        The file is not one of ours, is cut off or altered, or comes from a newer version.
+        The file is not a momostream file, is cut off or altered, or comes from a newer version.
     """
     kind, tree = container.read(path)
     if kind not in {REGRESSOR, FORECASTER}:
@@ -73,7 +73,7 @@ def load(path: str | PathLike[str]) -> Any:
 
 
 def to_tree(model: MOMoGPRegressor | MOMoGPForecaster) -> tuple[str, dict[str, Any]]:
-    """The kind of a model, and all that it is as plain data that `momostream.storage.container` takes.
+    """The kind of a model, and its parameters and state as plain data that `momostream.storage.container` takes.
 
     Arrays may be the model's own: hold its lock, or let it learn nothing, until they have been used.
     """
@@ -106,7 +106,7 @@ def _plain_parameters(model: MOMoGPRegressor | MOMoGPForecaster) -> dict[str, An
     parameters = dict(model._get_params())
     for name in ("bounds", "transforms"):
         value = parameters[name]
-        # Names of targets need not be text.
+        # Names of targets need not be strings.
         parameters[name] = None if value is None else [[key, item] for key, item in value.items()]
     detector = getattr(model, "drift_detector", None)
     if detector is not None:
@@ -124,7 +124,7 @@ def _plain_parameters(model: MOMoGPRegressor | MOMoGPForecaster) -> dict[str, An
 
 
 def _plain(value: Any) -> Any:
-    """The same without numpy's scalars, which are as good as parameters but are not saved."""
+    """The same with Python's numbers in place of numpy's scalars, which are not saved."""
     if isinstance(value, dict):
         return {key: _plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):

@@ -128,7 +128,7 @@ def test_files_with_nothing_to_read(turbine):
     Path("header.csv").write_text("time,wind,power\n")
     assert call("run", "header.csv", "-n", "2", code=1)[1] == "momostream: header.csv: has no rows\n"
     Path("german.csv").write_text("Zeit;Wind\n1;9,123\n".replace("1;", "x;"))
-    assert "has '9,123' a decimal comma?" in call("run", "german.csv", "-n", "2", code=1)[1]
+    assert "does '9,123' have a decimal comma?" in call("run", "german.csv", "-n", "2", code=1)[1]
 
 
 def test_nested_objects_have_columns_of_their_own(turbine):
@@ -163,7 +163,7 @@ def test_decimal_commas(turbine):
         (["run", "turbine.csv", "-t", "powr"], "turbine.csv: column 'powr' does not exist: did you mean 'power'?"),
         (["run", "turbine.csv", "-t", "state"], "turbine.csv: column 'state' contains no numbers in the first rows"),
         (["run", "turbine.csv", "-t", "power", "-i", "power"], "column 'power' is named as target and as input"),
-        (["run", "turbine.csv", "-t", "power", "--time", "at"], "turbine.csv: column 'at': does not exist; there are"),
+        (["run", "turbine.csv", "-t", "power", "--time", "at"], "turbine.csv: column 'at': does not exist; the column"),
         (["run", "turbine.csv", "-t", "power", "--level", "2"], "level=2.0 is not accepted"),
         (["run", "turbine.csv", "-t", "power", "-o", "no/out.csv"], "no/out.csv: the folder does not exist"),
         (["run", "turbine.csv", "-t", "power", "--store", "no/run.db"], "no/run.db: the folder does not exist"),
@@ -211,7 +211,7 @@ def test_decimal_commas(turbine):
         (["inspect", "turbine.csv"], "not a momostream file"),
         (["forecast", "nowhere.momo"], "nowhere.momo: No such file or directory"),
         (["read", "nowhere.db"], "nowhere.db: there is no such store"),
-        (["read", "turbine.csv"], "turbine.csv: damaged, or no store of momostream"),
+        (["read", "turbine.csv"], "turbine.csv: corrupted, or not a momostream store"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
@@ -249,7 +249,7 @@ def test_nothing_is_written_into_the_folder_that_is_read(turbine):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["-o", "other.csv"], "other.csv: is not the file that was written before"),
+        (["-o", "other.csv"], "other.csv: is not the file that the last run wrote"),
         (["-o", "out.csv", "--format", "jsonl"], "cannot resume: format was 'csv', now it is 'jsonl'"),
         (["-o", "out.csv", "--seed", "5"], "cannot resume: seed was 0, now it is 5"),
         (["-o", "out.csv", "--set", "lags=3"], "cannot resume: lags was not set, now it is 3"),
@@ -303,7 +303,7 @@ def test_another_feed_does_not_cost_the_output(turbine):
     before = Path("out.csv").read_bytes()
     Path("turbine.csv").write_text(feed_text(80, seed=3))
     told = call(*command, code=1)[1]
-    assert told == "momostream: turbine.csv: is not the feed that was read before: row 30 is another one\n"
+    assert told == "momostream: turbine.csv: is not the feed that was read before: row 30 differs from the last run\n"
     assert Path("out.csv").read_bytes() == before
     Path("turbine.csv").write_text(feed_text(20))
     told = call(*command, code=1)[1]

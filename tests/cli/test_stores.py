@@ -122,7 +122,7 @@ def test_a_corrupted_store_is_reported(turbine, damage):
     Path("run.db").write_bytes(DAMAGES[damage](Path("run.db").read_bytes()))
     for arguments in (command, ["inspect", "run.db"], ["forecast", "run.db"]):
         _, told = call(*arguments, code=1)
-        assert "run.db: damaged, or no store of momostream: " in told and "restore it from a copy" in told
+        assert "run.db: corrupted, or not a momostream store: " in told and "restore it from a copy" in told
         assert told.startswith("momostream: ") and told.count("\n") == 1
     assert Path("out.csv").read_bytes() == before
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import os
 from datetime import UTC, datetime, timedelta
 
 import numpy as np
@@ -12,7 +13,7 @@ import pytest
 
 from momostream import MOMoGPForecaster
 from momostream.distributions.values import PredictedValues
-from momostream.feeds.outputs import Lines, Sink, Written, alarm_texts, format_for
+from momostream.feeds.outputs import PredictionLines, Sink, Written, alarm_texts, format_for
 from momostream.feeds.rows import Row
 
 
@@ -42,7 +43,7 @@ def cells(lines, *texts):
 
 
 def test_csv_of_rows():
-    lines = Lines(["power", "load, total"], stepwise=False)
+    lines = PredictionLines(["power", "load, total"], stepwise=False)
     texts = [
         lines.text(row(3, datetime(2024, 3, 1, 12)), outlook(1 / 3, np.nan)),
         lines.text(row(4, 17.5), outlook(1e9, 2.0)),
@@ -65,7 +66,7 @@ def test_csv_of_rows():
 
 @pytest.mark.parametrize(("zone", "ending"), [(None, ""), (UTC, "+00:00")])
 def test_csv_of_forecasts(zone, ending):
-    distribution, lines = forecast(zone), Lines(["wind", "power"], stepwise=True)
+    distribution, lines = forecast(zone), PredictionLines(["wind", "power"], stepwise=True)
     rows = cells(lines, lines.text(row(8), PredictedValues.of(distribution, ["wind", "power"], 0.9)))
     assert [(line["row"], line["step"], line["time"]) for line in rows] == [
         ("8", "1", f"2024-03-01T01:20:00{ending}"),
@@ -79,7 +80,7 @@ def test_csv_of_forecasts(zone, ending):
 
 
 def test_forecasts_without_times():
-    distribution, lines = forecast(time=None), Lines(["wind"], stepwise=True)
+    distribution, lines = forecast(time=None), PredictionLines(["wind"], stepwise=True)
     assert [
         line["time"] for line in cells(lines, lines.text(row(8), PredictedValues.of(distribution, ["wind"], 0.9)))
     ] == [
@@ -89,8 +90,8 @@ def test_forecasts_without_times():
 
 
 def test_json_lines():
-    stepwise = Lines(["power"], stepwise=True, format="jsonl")
-    plain = Lines(["power"], stepwise=False, format="jsonl")
+    stepwise = PredictionLines(["power"], stepwise=True, format="jsonl")
+    plain = PredictionLines(["power"], stepwise=False, format="jsonl")
     assert stepwise.header is None and plain.header is None
     first = json.loads(stepwise.text(row(8), PredictedValues.of(forecast(), ["power"], 0.9)))
     second = json.loads(plain.text(row(9), outlook(np.nan)))
@@ -102,22 +103,22 @@ def test_json_lines():
 def test_a_text_is_one_line_for_each_row_of_the_file():
     """The file ends each with a newline: a text has none at its end, and JSON none at all."""
     distribution = PredictedValues.of(forecast(), ["power"], 0.9)
-    assert Lines(["power"], stepwise=True).text(row(8), distribution).count("\n") == 1
-    assert "\n" not in Lines(["power"], stepwise=True, format="jsonl").text(row(8), distribution)
+    assert PredictionLines(["power"], stepwise=True).text(row(8), distribution).count("\n") == 1
+    assert "\n" not in PredictionLines(["power"], stepwise=True, format="jsonl").text(row(8), distribution)
 
 
-def test_the_name_of_the_file_tells_the_format(tmp_path):
+def test_the_extension_decides_the_format(tmp_path):
     for name, format in [("a.csv", "csv"), ("a.jsonl", "jsonl"), ("a.NDJSON", "jsonl"), ("a", "csv"), ("-", "csv")]:
         assert format_for(name) == format and format_for(tmp_path / name) == format
     assert format_for(io.BytesIO()) == "csv"
     with pytest.raises(ValueError, match="format='xml'"):
-        Lines(["power"], stepwise=False, format="xml")
+        PredictionLines(["power"], stepwise=False, format="xml")
 
 
 @pytest.mark.parametrize("format", ["csv", "jsonl"])
 def test_infinite_bounds_are_unknown(format):
     mean = np.zeros((1, 1))
-    text = Lines(["power"], stepwise=False, format=format).text(
+    text = PredictionLines(["power"], stepwise=False, format=format).text(
         row(1), PredictedValues(mean, mean - np.inf, mean, None, None)
     )
     assert text == (
@@ -129,7 +130,7 @@ def test_infinite_bounds_are_unknown(format):
 
 
 def test_csv_begins_with_the_key():
-    lines = Lines(["power"], stepwise=False, key="turbine")
+    lines = PredictionLines(["power"], stepwise=False, key="turbine")
     texts = [lines.text(row(n, key=key), outlook(n)) for n, key in ((1, "T01"), (2, 17), (3, 'north, "old"'))]
     rows = cells(lines, *texts)
     assert list(rows[0])[:3] == ["turbine", "row", "time"]
@@ -141,7 +142,10 @@ def test_csv_begins_with_the_key():
 
 
 def test_every_step_of_a_forecast_has_the_key():
-    lines, distribution = Lines(["power"], stepwise=True, key="turbine"), PredictedValues.of(forecast(), ["power"], 0.9)
+    lines, distribution = (
+        PredictionLines(["power"], stepwise=True, key="turbine"),
+        PredictedValues.of(forecast(), ["power"], 0.9),
+    )
     rows = cells(lines, lines.text(row(8, key="T01"), distribution))
     assert list(rows[0])[:4] == ["turbine", "row", "step", "time"]
     assert [(line["turbine"], line["step"]) for line in rows] == [("T01", "1"), ("T01", "2")]
@@ -151,7 +155,7 @@ def test_every_step_of_a_forecast_has_the_key():
 @pytest.mark.parametrize("stepwise", [False, True])
 def test_json_lines_begin_with_the_key(key, stepwise):
     distribution = PredictedValues.of(forecast(), ["power"], 0.9) if stepwise else outlook(1.0)
-    text = Lines(["power"], stepwise, "jsonl", "turbine").text(row(8, key=key), distribution)
+    text = PredictionLines(["power"], stepwise, "jsonl", "turbine").text(row(8, key=key), distribution)
     assert list(json.loads(text))[:2] == ["turbine", "row"] and json.loads(text)["turbine"] == key
     assert str(key) in text, "texts other than ASCII stay readable"
 
@@ -165,7 +169,7 @@ def test_json_lines_begin_with_the_key(key, stepwise):
 )
 def test_names_that_would_hide_each_other(format, targets):
     with pytest.raises(ValueError, match=f"target .* cannot be written as {format}"):
-        Lines(targets, stepwise=True, format=format)
+        PredictionLines(targets, stepwise=True, format=format)
 
 
 @pytest.mark.parametrize(
@@ -173,11 +177,11 @@ def test_names_that_would_hide_each_other(format, targets):
 )
 def test_a_key_that_would_hide_another_field(format, key):
     with pytest.raises(ValueError, match=f"key '{key}' cannot be written as {format}: another field has that name"):
-        Lines(["power"], stepwise=True, format=format, key=key)
+        PredictionLines(["power"], stepwise=True, format=format, key=key)
 
 
 def test_a_name_that_only_csv_needs():
-    assert Lines(["power"], stepwise=True, format="jsonl", key="power upper").key == "power upper"
+    assert PredictionLines(["power"], stepwise=True, format="jsonl", key="power upper").key == "power upper"
 
 
 # ---------------------------------------------------------------------- alarms
@@ -214,7 +218,7 @@ def test_each_target_has_an_alarm_of_its_own():
     [({}, (40.0,)), ({"power": 41.0}, (40.0,)), ({"power": 39.0}, (40.0,)), ({"power": 5.0}, (np.nan,))],
     ids=["no value", "upper end", "lower end", "nothing expected"],
 )
-def test_what_is_no_alarm(values, mean):
+def test_values_without_an_alarm(values, mean):
     assert alarms(row(1, **values), ["power"], mean=mean) == []
 
 
@@ -229,7 +233,7 @@ def test_a_new_file_begins_with_the_header(tmp_path):
 
 
 def test_a_file_is_cut_back(tmp_path):
-    path, lines = tmp_path / "out.csv", Lines(["power"], stepwise=False)
+    path, lines = tmp_path / "out.csv", PredictionLines(["power"], stepwise=False)
     with Sink(path, lines.header) as sink:
         sink.write(lines.text(row(1), outlook(1.0)))
         after = sink.commit()
@@ -241,12 +245,29 @@ def test_a_file_is_cut_back(tmp_path):
     assert [text.split(",")[0] for text in texts] == ["row", "1", "2"] and texts[2].startswith("2,,7")
 
 
+def test_a_commit_brings_all_lines_to_the_disk(tmp_path, monkeypatch):
+    path, synchronised, fsync = tmp_path / "out.csv", [], os.fsync
+
+    def note(descriptor):
+        assert os.path.samestat(os.fstat(descriptor), path.stat())
+        synchronised.append(path.read_text())
+        fsync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", note)
+    with Sink(path, "row,power") as sink:
+        sink.write("1,5")
+        sink.commit()
+        sink.write("2,6")
+        sink.commit()
+    assert synchronised == ["row,power\n1,5\n", "row,power\n1,5\n2,6\n"]
+
+
 @pytest.mark.parametrize("content", [None, b"row\n", b"x" * 1000], ids=["gone", "too short", "another"])
 def test_another_file_is_not_continued(tmp_path, content):
     path = tmp_path / "out.csv"
     if content is not None:
         path.write_bytes(content)
-    with pytest.raises(ValueError, match=r"out.csv: is (gone|not the file)"):
+    with pytest.raises(ValueError, match=r"out.csv: is (missing|not the file)"):
         Sink(path, "row,time,power", Written(100, b"7,,1\n"))
     assert path.read_bytes() == content if content is not None else not path.exists()
 

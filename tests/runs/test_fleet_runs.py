@@ -12,8 +12,8 @@ from random import Random
 
 import pytest
 
-from momostream.feeds.files import Feed, FeedError, Folder, Refused, Row
-from momostream.feeds.outputs import Lines, Sink
+from momostream.feeds import Feed, FeedError, Folder, Rejected, Row
+from momostream.feeds.outputs import PredictionLines, Sink
 from momostream.runs.fleet import Fleet
 from momostream.runs.plan import WATCH_ROWS, Plan, make_model
 from momostream.runs.run import Channel, Run, in_share
@@ -60,7 +60,7 @@ def take(source, plan, store=None, *, memory_budget=1 << 30, limit=None, alarms=
     feed = source if not isinstance(source, str | os.PathLike) else Feed(source, plan.columns, plan.time, key=plan.key)
     with feed, Fleet(template(plan), store=kept, memory_budget=memory_budget, warm_start=False) as fleet:
         run = Run(feed, fleet, plan, bad_rows="skip", **options)
-        run.lines = Lines(plan.targets, plan.horizon is not None, "jsonl", plan.key)
+        run.lines = PredictionLines(plan.targets, plan.horizon is not None, "jsonl", plan.key)
         stream = io.BytesIO()
         sink = None if store is not None and out is None else Sink(out or stream, None, run.written("outputs"))
         run.predictions, run.alarms, run.dead = Channel("outputs", sink), alarms, dead
@@ -125,9 +125,9 @@ def test_rows_that_cannot_be_used_are_dead_letters(tmp_path):
     bad = [
         ({**later, "turbine": None}, "the key is missing"),
         ({k: v for k, v in later.items() if k != "turbine"}, "the key is missing"),
-        ({**later, "turbine": 3.5}, "no key"),
-        ({**later, "turbine": ["T1"]}, "no key"),
-        ({**later, "turbine": True}, "no key"),
+        ({**later, "turbine": 3.5}, "invalid key"),
+        ({**later, "turbine": ["T1"]}, "invalid key"),
+        ({**later, "turbine": True}, "invalid key"),
         ({**later, "power": "full"}, "'full' is text, not a number"),
         ({**later, "power": 1e300}, "1e+300"),
         ({**later, "time": None}, "the time is missing"),
@@ -210,7 +210,7 @@ def test_a_folder_is_a_feed_that_resumes(tmp_path):
     run = take(feed(), REGRESSION, store)
     assert run.n_rows == 401 and run.last.number == 401
     (folder / "day-4.csv").unlink()
-    with pytest.raises(ValueError, match="day-4.csv is gone"):
+    with pytest.raises(ValueError, match="the last run stopped is missing: day-4.csv"):
         take(feed(), REGRESSION, store)
 
 
@@ -253,7 +253,7 @@ def test_a_file_that_grows_is_followed(tmp_path):
         events = feed.events()
         assert [next(events).number for _ in range(4)] == [1, 2, 3, 4]
         path.write_text(HEADER + "\n")
-        with pytest.raises(ValueError, match="cut or written anew"):
+        with pytest.raises(ValueError, match="was truncated"):
             for _ in range(3):
                 next(events)
 
@@ -284,7 +284,7 @@ def test_a_pipe_reports_its_end():
             assert isinstance(next(events), Row) and feed.is_live
             assert next(events) is None
             end.write(b"x,T1,1,2,3\n")
-            assert isinstance(next(events), Refused)
+            assert isinstance(next(events), Rejected)
             end.close()
             assert next(events, "end") == "end"
 
@@ -368,7 +368,7 @@ def test_texts_for_a_broker_wait_in_the_store_until_they_have_arrived(farm, tmp_
     with Feed(farm, REGRESSION.columns, "time", key="turbine") as feed:
         with Fleet(template(REGRESSION), store=Store(store)) as fleet:
             run = Run(feed, fleet, REGRESSION, bad_rows="skip", commit_every=80)
-            run.lines = Lines(REGRESSION.targets, False, "jsonl", "turbine")
+            run.lines = PredictionLines(REGRESSION.targets, False, "jsonl", "turbine")
             run.predictions = Channel("outputs", broker)
             run.run()
     assert [number for number, _, _ in broker.got] == list(range(1, 396))
@@ -384,7 +384,7 @@ def test_a_broker_that_was_away_gets_the_rest_from_the_next_run(farm, tmp_path):
         with Feed(farm, REGRESSION.columns, "time", key="turbine") as feed:
             with Fleet(template(REGRESSION), store=Store(store)) as fleet:
                 run = Run(feed, fleet, REGRESSION, bad_rows="skip", commit_every=80)
-                run.lines = Lines(REGRESSION.targets, False, "jsonl", "turbine")
+                run.lines = PredictionLines(REGRESSION.targets, False, "jsonl", "turbine")
                 run.predictions = Channel("outputs", broker)
                 run.run(limit=150)
         got += broker.got
@@ -401,7 +401,7 @@ def test_texts_for_a_broker_are_sent_when_no_row_comes(farm, tmp_path):
             with Fleet(template(REGRESSION), store=Store(store)) as fleet:
                 run = Run(feed, fleet, REGRESSION, bad_rows="skip")
                 run.lines, run.predictions = (
-                    Lines(REGRESSION.targets, False, "jsonl", "turbine"),
+                    PredictionLines(REGRESSION.targets, False, "jsonl", "turbine"),
                     Channel("outputs", broker),
                 )
                 run.run(0)
@@ -433,7 +433,7 @@ def test_a_delivery_commits_no_model_without_the_position_of_the_feed(farm, tmp_
         # No model stays in memory.
         with Fleet(template(REGRESSION), store=Watched(tmp_path / "farm.db"), memory_budget=0) as fleet:
             run = Run(feed, fleet, REGRESSION, bad_rows="skip", commit_every=80)
-            run.lines = Lines(REGRESSION.targets, False, "jsonl", "turbine")
+            run.lines = PredictionLines(REGRESSION.targets, False, "jsonl", "turbine")
             run.predictions = Channel("outputs", broker)
             run.run()
     assert broker.got and {n for n, _ in rows} == {0, 80, 160, 240, 320, 400}

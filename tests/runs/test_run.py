@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from momostream import MOMoGPForecaster, MOMoGPRegressor
-from momostream.feeds.files import Feed, FeedError, Folder
-from momostream.feeds.outputs import Lines, Sink
+from momostream.feeds import Feed, FeedError, Folder
+from momostream.feeds.outputs import PredictionLines, Sink
 from momostream.runs.fleet import Fleet
 from momostream.runs.plan import Plan, make_model
 from momostream.runs.run import Channel, Run
@@ -74,7 +74,7 @@ def start(path, plan, out, store=None, settings=None, fleet=None, **options):
         OPENED[-1].callback(fleet.close)
     feed = path if isinstance(path, Folder) else feed_of(path, plan.columns, plan.time, key=plan.key)
     run = Run(feed, fleet, plan, **options)
-    run.lines = Lines(plan.targets, plan.horizon is not None, "jsonl" if out is None else "csv", plan.key)
+    run.lines = PredictionLines(plan.targets, plan.horizon is not None, "jsonl" if out is None else "csv", plan.key)
     sink = None if out is None else Sink(out, run.lines.header, run.written("outputs"))
     if sink is not None:
         OPENED[-1].enter_context(sink)
@@ -299,7 +299,7 @@ def test_what_came_through_a_pipe_is_not_looked_for_in_a_file(feed_path, tmp_pat
     run = start(pipe, FORECAST, io.BytesIO(), store)
     run.run(limit=50)
     leave(run)
-    with pytest.raises(ValueError, match="through a pipe"):
+    with pytest.raises(ValueError, match="from a pipe"):
         start(feed_path, FORECAST, tmp_path / "out.csv", store)
 
 

@@ -193,7 +193,7 @@ Point = namedtuple("Point", "x y")
         (len, "at the top$"),
     ],
 )
-def test_anything_else_is_refused_with_its_place(tree, message):
+def test_anything_else_is_rejected_with_its_path(tree, message):
     with pytest.raises(TypeError, match=message):
         container.dumps("x", tree)
 
@@ -318,11 +318,11 @@ def test_forging_helper_makes_valid_files():
     ids=lambda header: str(header)[:60],
 )
 def test_nonsense_in_a_header(header):
-    with pytest.raises(FileFormatError, match="header makes no sense"):
+    with pytest.raises(FileFormatError, match="header cannot be read"):
         container.loads(forge(header, bytes(16)))
 
 
-def test_bytes_that_are_no_booleans():
+def test_bytes_that_are_not_booleans():
     back = container.loads(forge(entry(dtype="|b1", size=2), b"\x02\x00"))[1]
     assert back.tobytes() == b"\x01\x00"
 
@@ -382,6 +382,26 @@ def test_read_gives_what_write_was_given(tmp_path):
     assert os.listdir(tmp_path) == ["a"]
 
 
+def test_bytes_are_on_the_disk_before_the_name_and_the_name_before_the_return(tmp_path, monkeypatch):
+    path, steps = tmp_path / "a", []
+    fsync, replace = os.fsync, os.replace
+
+    def note_fsync(descriptor):
+        about = os.fstat(descriptor)
+        is_folder = os.path.samestat(about, os.stat(tmp_path))
+        steps.append(("fsync", "folder" if is_folder else about.st_size))
+        fsync(descriptor)
+
+    def note_replace(old, new):
+        steps.append(("replace", os.path.basename(new)))
+        replace(old, new)
+
+    monkeypatch.setattr(os, "fsync", note_fsync)
+    monkeypatch.setattr(os, "replace", note_replace)
+    container.write(path, "x", small_tree())
+    assert steps == [("fsync", path.stat().st_size), ("replace", "a"), ("fsync", "folder")]
+
+
 @pytest.mark.parametrize("step", ["fsync", "replace"])
 @pytest.mark.parametrize("error", [OSError("disk full"), KeyboardInterrupt()])
 def test_failures_leave_the_old_file_alone(tmp_path, monkeypatch, step, error):
@@ -400,7 +420,7 @@ def test_failures_leave_the_old_file_alone(tmp_path, monkeypatch, step, error):
     assert container.read(tmp_path / "a") == ("x", 1)
 
 
-def test_refused_trees_and_impossible_paths_leave_nothing(tmp_path):
+def test_rejected_trees_and_impossible_paths_leave_nothing(tmp_path):
     with pytest.raises(TypeError):
         container.write(tmp_path / "a", "x", {"bad": set()})
     with pytest.raises(FileNotFoundError):
@@ -464,11 +484,11 @@ def test_parts_are_those_of_a_file(compress):
     assert container.dumps("note", again) == container.dumps("note", tree)
 
 
-def test_parts_that_do_not_fit_are_refused():
+def test_parts_that_do_not_fit_are_rejected():
     header, arrays = container.take_apart("note", {"rows": np.arange(4.0)})
     payload = b"".join(arrays)
     with pytest.raises(FileFormatError, match="expected a model"):
         container.assemble(header, payload, "model")
     for bad_header, bad_payload in [(header, payload[:-1]), (header[:-1], payload), (b"", payload), (b"[]", payload)]:
-        with pytest.raises(FileFormatError, match="makes no sense"):
+        with pytest.raises(FileFormatError, match="cannot be read"):
             container.assemble(bad_header, bad_payload)

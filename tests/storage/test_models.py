@@ -228,9 +228,9 @@ def test_altered_files(good, tmp_path):
     random = Random(0)
     path = tmp_path / "model.momo"
     for _ in range(60):
-        place = random.randrange(len(good))
+        offset = random.randrange(len(good))
         data = bytearray(good)
-        data[place] ^= 1 << random.randrange(8)
+        data[offset] ^= 1 << random.randrange(8)
         path.write_bytes(data)
         with pytest.raises(container.FileFormatError):
             load(path)

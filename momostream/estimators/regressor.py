@@ -485,7 +485,7 @@ class MOMoGPRegressor(base.MultiTargetRegressor):
             return {
                 "experts": {
                     name: dict(zip(targets, row.tolist(), strict=True))
-                    for name, row in zip(self._settings.members, shares, strict=True)
+                    for name, row in zip(self._settings.expert_names, shares, strict=True)
                 },
                 "relevance": dict(zip(("clock", *inputs), relevance.tolist(), strict=True)),
                 "neighbours": [
@@ -548,7 +548,7 @@ class MOMoGPRegressor(base.MultiTargetRegressor):
             if self._model is None:
                 return found
             names = ("clock", *self._inputs.keys)
-            for expert, tree in zip(self._model.settings.members, self._model.trees, strict=False):
+            for expert, tree in zip(self._model.settings.expert_names, self._model.trees, strict=False):
                 for leaf in tree.leaves():
                     lengths = leaf.covariance.lengthscales(leaf.theta)
                     found.append({
@@ -622,7 +622,7 @@ class MOMoGPRegressor(base.MultiTargetRegressor):
             weights, targets = self._model.root_weights().copy(), self._targets.keys
         return {
             name: dict(zip(targets, row.tolist(), strict=True))
-            for name, row in zip(self._settings.members, weights, strict=True)
+            for name, row in zip(self._settings.expert_names, weights, strict=True)
         }
 
     # ------------------------------------------------------------------ as text and as files
@@ -640,7 +640,7 @@ class MOMoGPRegressor(base.MultiTargetRegressor):
             f"{model.n_inputs} inputs, {model.n_targets} targets"
         ]
         weights = model.root_weights().mean(axis=1)
-        for k, name in enumerate(self._settings.members):
+        for k, name in enumerate(self._settings.expert_names):
             text = f"  {name:>16s}  weight {weights[k]:.3f}"
             if k < len(model.trees):
                 tree = model.trees[k]

@@ -5,14 +5,29 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 
-import numpy as np
-
-from momostream.stream.settings import StreamSettings
+from momostream._checks import Constraint, check_settings, flag, names, optional, whole
+from momostream.stream.settings import STREAM_CONSTRAINTS, StreamSettings
 
 __all__ = ["RESIDUAL", "HorizonSettings"]
 
 LINEAR = ("last value", "season", "own lags", "wide lags")
 RESIDUAL = "residual "
+
+_SEASON = whole(2)
+CONSTRAINTS: dict[str, Constraint] = {
+    "horizon": whole(1),
+    "experts": names(*LINEAR, "matern32"),
+    "lags": optional(whole(1)),
+    "seasons": optional(
+        Constraint(
+            lambda seasons: isinstance(seasons, tuple) and all(map(_SEASON.accepts, seasons)),
+            "a tuple of whole numbers of at least 2",
+        )
+    ),
+    "conformal": flag(),
+    # These are handed to the circuits.
+    **{name: STREAM_CONSTRAINTS[name] for name in ("max_points", "window", "memory_budget", "seed")},
+}
 
 
 @dataclass(frozen=True)
@@ -30,30 +45,16 @@ class HorizonSettings:
     seed: int | None = None
 
     def __post_init__(self) -> None:
-        """Check every parameter."""
-        for name in ("horizon", "lags"):
-            value = getattr(self, name)
-            if value is None and name == "lags":
-                continue
-            if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
-                raise ValueError(f"{name}={value!r} is not accepted: use a whole number of at least 1")
-        seasons = self.seasons
-        if seasons is not None and (
-            not isinstance(seasons, tuple)
-            or any(isinstance(s, bool) or not isinstance(s, int | np.integer) or s < 2 for s in seasons)
-        ):
+        """Check every parameter before any row comes."""
+        check_settings(self, CONSTRAINTS)
+        if "lags" in [name.removeprefix(RESIDUAL) for name in self.experts]:
             raise ValueError(
-                f"seasons={seasons!r} is not accepted: use a tuple of whole numbers of at least 2, or None"
+                f"experts={self.experts!r} is not accepted: 'lags' is an expert of MOMoGPRegressor, "
+                "use 'own lags' or 'wide lags'"
             )
-        known = isinstance(self.experts, tuple) and all(isinstance(name, str) for name in self.experts)
-        if not known or not self.experts or len(set(self.experts)) < len(self.experts):
-            raise ValueError(f"experts={self.experts!r} is not accepted: use a tuple of different names")
-        names = [name.removeprefix(RESIDUAL) for name in self.experts]
-        if "lags" in names:
-            raise ValueError("the expert 'lags' is one of the regressor: use 'own lags' or 'wide lags'")
         if any(name.startswith(RESIDUAL) for name in self.experts) and "wide lags" not in self.experts:
-            raise ValueError(f"experts={self.experts!r}: residuals are those of 'wide lags', which take no part")
-        # Checks the names of the circuits and the rest.
+            raise ValueError(f"experts={self.experts!r} is not accepted: 'residual' experts require 'wide lags'")
+        # Built here so that unknown kernels are rejected at once.
         for part in ("plain", "residual"):
             _ = getattr(self, part)
 
@@ -72,5 +73,5 @@ class HorizonSettings:
 
     @cached_property
     def residual(self) -> StreamSettings | None:
-        """Circuits on what the wide regression leaves."""
+        """Circuits on the residuals of the wide regression."""
         return self._circuits([name.removeprefix(RESIDUAL) for name in self.experts if name.startswith(RESIDUAL)])

@@ -257,7 +257,7 @@ class Stream(NamedTuple):
             return None
         core = model._model
         if isinstance(core, StreamModel):
-            members = core.settings.members
+            members = core.settings.expert_names
             trees = dict(zip(members, core.trees, strict=False))
             names: list[Hashable] = ["clock", *model._inputs.keys]
             return cls(members, core.root_weights().mean(axis=1), trees, names, list(model._targets.keys))

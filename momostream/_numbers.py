@@ -1,16 +1,16 @@
-"""What counts as a number."""
+"""Values of a feed as numbers: missing, too large, or not a number."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable
+from collections.abc import Hashable, Mapping
 from decimal import Decimal
 from numbers import Real
 from typing import Any
 
 import numpy as np
 
-__all__ = ["LARGEST", "USUAL", "as_number"]
+__all__ = ["LARGEST", "USUAL", "as_number", "known_numbers"]
 
 #: Squares of products of such numbers stay finite. No sensor reads more; a broken one may.
 LARGEST = 1e50
@@ -64,3 +64,15 @@ def as_number(key: Hashable, value: Any) -> float:
             f"the value of {key!r} is {words}: use finite numbers up to {LARGEST:g} in size, or None where missing"
         )
     return number
+
+
+def known_numbers(row: Mapping[Any, Any]) -> dict[Hashable, float]:
+    """Return the numbers of a row without missing values.
+
+    Examples
+    --------
+    >>> known_numbers({"wind": 7, "pitch": None})
+    {'wind': 7.0}
+    """
+    numbers = {key: as_number(key, value) for key, value in row.items()}
+    return {key: number for key, number in numbers.items() if not math.isnan(number)}

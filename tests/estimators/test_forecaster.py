@@ -326,7 +326,7 @@ def test_times_that_go_back_are_refused():
 
 def test_a_date_among_the_inputs_says_what_to_do():
     with pytest.raises(
-        TypeError, match="row 0: the value of 'month' is a datetime: if it is the time, say time='month'"
+        TypeError, match="row 0: the value of 'month' is a datetime: if it is the time, set time='month'"
     ):
         MOMoGPForecaster(**SMALL).learn_one(1.0, {"month": START})
 
@@ -392,7 +392,7 @@ def test_wrong_forecasts_are_named(horizon, xs, words):
     [
         ({"horizon": 0}, "horizon=0"),
         ({"strategy": "both"}, "strategy='both'"),
-        ({"strategy": "recursive", "conformal": True}, "conformal=True needs"),
+        ({"strategy": "recursive", "conformal": True}, "conformal=True requires"),
         ({"lags": 0}, "lags=0"),
         ({"seasons": 1}, "seasons"),
         ({"seasons": [24]}, "seasons"),

@@ -15,7 +15,7 @@ __all__ = ["LARGEST", "USUAL", "as_number", "known_numbers"]
 #: Squares of products of such numbers stay finite. No sensor reads more; a broken one may.
 LARGEST = 1e50
 
-# Numbers beyond doubt. Others are looked at one by one.
+# Types that are numbers for certain; others are checked one by one.
 USUAL = frozenset({float, int, bool, np.float64, np.float32, np.int64, np.int32, np.bool_})
 
 
@@ -25,14 +25,14 @@ def as_number(key: Hashable, value: Any) -> float:
     Parameters
     ----------
     key : hashable
-        Names the value in errors.
+        Name of the value in errors.
     value : number or None
         Of Python, numpy or the standard library. None, NaN and pandas' NA are missing values.
 
     Raises
     ------
     TypeError
-        For texts, dates, containers, complex numbers: they have to be encoded first.
+        For strings, dates, containers, complex numbers: encode them first.
     ValueError
         For infinity and numbers beyond `LARGEST`.
 

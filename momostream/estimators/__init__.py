@@ -1,3 +1,3 @@
-"""The faces that people use: river, forecasts, scikit-learn, backtests, metrics, presets."""
+"""What users import: the three estimators, backtests, metrics, presets."""
 
 from __future__ import annotations

@@ -42,7 +42,7 @@ FIRST_LOOK = 8
 SINGLE = "y"
 
 
-class CheckedRow(NamedTuple):
+class _CheckedRow(NamedTuple):
     """A row after all checks: its known values and inputs, and its time with the kind of time."""
 
     y: dict[Hashable, float]
@@ -153,6 +153,9 @@ class MOMoGPForecaster(StreamingEstimator, Forecaster):
     True
     """
 
+    _TARGETS_KEY = "series"
+    _model: HorizonModel | None
+
     def __init__(
         self,
         horizon: int = 24,
@@ -178,16 +181,13 @@ class MOMoGPForecaster(StreamingEstimator, Forecaster):
             raise ValueError(f"conformal=True requires strategy='direct', got strategy={strategy!r}")
         self._start()
 
-    _TARGETS_KEY = "series"
-    _model: HorizonModel | None
-
     def _start(self) -> None:
         super()._start()
         # Whether rows are plain numbers; None before the first.
         self._single: bool | None = None
         self._clock = Clock()
         # Rows that wait until the step of the feed is known; None if none wait.
-        self._early: list[CheckedRow] | None = None if self.time is None else []
+        self._early: list[_CheckedRow] | None = None if self.time is None else []
         # The step on which the calendar of the model is based.
         self._step: float | None = None
         self._look = FIRST_LOOK
@@ -221,10 +221,10 @@ class MOMoGPForecaster(StreamingEstimator, Forecaster):
             if not self._frozen:
                 self._take(row, None if _is_empty(y) else not isinstance(y, Mapping))
 
-    def _read(self, y: Any, x: Mapping[Any, Any] | None, time: Any = None) -> CheckedRow:
+    def _read(self, y: Any, x: Mapping[Any, Any] | None, time: Any = None) -> _CheckedRow:
         """Check a row; the model stays as it is."""
         try:
-            row = CheckedRow(self._read_series(y), *self._read_inputs({} if x is None else x, time))
+            row = _CheckedRow(self._read_series(y), *self._read_inputs({} if x is None else x, time))
             self._check_bounds(row.y)
             if row.time is not None:
                 self._clock.check(*row.time)
@@ -269,7 +269,7 @@ class MOMoGPForecaster(StreamingEstimator, Forecaster):
                 )
         return {name: value for name, value in x.items() if name != self.time}
 
-    def _take(self, row: CheckedRow, single: bool | None) -> None:
+    def _take(self, row: _CheckedRow, single: bool | None) -> None:
         """Learn a row that has been checked; ``single`` is None if the row does not show whether rows are numbers."""
         self._single = self._single if single is None else single
         self._n_rows += 1
@@ -284,11 +284,11 @@ class MOMoGPForecaster(StreamingEstimator, Forecaster):
                 return
         self._learn(row, n_missing)
         if self._n_rows == self._look:
-            self._look_at_step()
+            self._check_step()
         if self._model is not None and self._n_rows % HISTORY_EVERY == 0:
             self._history.append((self._n_rows, self._model.weights.mean(axis=1)))
 
-    def _begin(self, rows: list[CheckedRow]) -> None:
+    def _begin(self, rows: list[_CheckedRow]) -> None:
         """Start again now that the step is known, with its calendar and with gaps filled."""
         self._early, self._model = None, None
         self._step = None if self._clock.kind == NUMBER else self._clock.step
@@ -296,7 +296,7 @@ class MOMoGPForecaster(StreamingEstimator, Forecaster):
             assert before.time is not None and row.time is not None
             self._learn(row, self._clock.n_missing(row.time[0] - before.time[0]))
 
-    def _learn(self, row: CheckedRow, n_missing: int) -> None:
+    def _learn(self, row: _CheckedRow, n_missing: int) -> None:
         """Learn this many missing rows, and then a row."""
         series = [name for name in row.y if name not in self._targets]
         if not (series or len(self._targets)):
@@ -341,7 +341,7 @@ class MOMoGPForecaster(StreamingEstimator, Forecaster):
             return self._settings
         return replace(self._settings, seasons=day_seasons(self._step))
 
-    def _look_at_step(self) -> None:
+    def _check_step(self) -> None:
         """Rebuild the model if the step of the feed has changed, or was not what the first rows suggested."""
         self._look *= 2
         step = self._clock.step
@@ -579,10 +579,10 @@ def _progress(n: int, verbose: bool) -> Iterable[int]:
     return bar
 
 
-def _checked_row_state(row: CheckedRow) -> list[Any]:
+def _checked_row_state(row: _CheckedRow) -> list[Any]:
     return [row_state(row.y), row_state(row.x), None if row.time is None else list(row.time)]
 
 
-def _checked_row_from_state(state: list[Any]) -> CheckedRow:
+def _checked_row_from_state(state: list[Any]) -> _CheckedRow:
     y, x, time = state
-    return CheckedRow(row_from_state(*y), row_from_state(*x), None if time is None else tuple(time))
+    return _CheckedRow(row_from_state(*y), row_from_state(*x), None if time is None else tuple(time))

@@ -145,6 +145,9 @@ class MOMoGPRegressor(StreamingEstimator, base.MultiTargetRegressor):
     True
     """
 
+    _SCRATCH = ("_x", "_y")
+    _model: StreamModel | None
+
     def __init__(
         self,
         experts: tuple[str, ...] = ("clock matern32", "matern32", "lags"),
@@ -191,9 +194,6 @@ class MOMoGPRegressor(StreamingEstimator, base.MultiTargetRegressor):
             raise ValueError(f"bounds and transforms require weights='stacking', got weights={weights!r}")
         self._settings = self._read_settings()
         self._start()
-
-    _SCRATCH = ("_x", "_y")
-    _model: StreamModel | None
 
     def _start(self) -> None:
         super()._start()

@@ -19,8 +19,8 @@ import pytest
 
 from momostream import MOMoGPForecaster, MOMoGPRegressor, load
 from momostream.storage import container
-
-X = {"wind": 8.0, "pitch": 0.5}
+from tests.estimators import rows, series
+from tests.estimators.rows import X, feed, state
 
 
 class Kind(NamedTuple):
@@ -49,7 +49,7 @@ class Kind(NamedTuple):
 KINDS = {
     "regressor": Kind(
         MOMoGPRegressor,
-        {"max_points": 48, "tuning_points": 40, "tuning_evaluations": 5, "seed": 0},
+        rows.SMALL,
         "clock",
         lambda model, x, y: model.learn_one(x, y),
         lambda model: model.predict_one(X),
@@ -63,7 +63,7 @@ KINDS = {
     ),
     "forecaster": Kind(
         MOMoGPForecaster,
-        {"horizon": 4, "experts": ("last value", "season", "own lags"), "seed": 0},
+        series.SMALL,
         "time",
         lambda model, x, y: model.learn_one(y, x),
         lambda model: model.forecast(3),
@@ -80,20 +80,6 @@ KINDS = {
 @pytest.fixture(params=KINDS)
 def kind(request):
     return KINDS[request.param]
-
-
-def feed(n, seed=0):
-    random = Random(seed)
-    wind = 8.0
-    for _ in range(n):
-        wind += 0.1 * (8.0 - wind) + random.gauss(0.0, 0.5)
-        noise = random.gauss(0.0, 0.5)
-        x = {"wind": wind, "pitch": random.random()}
-        yield x, {"power": 3.0 * wind + noise, "load": wind + 0.4 * noise + random.gauss(0.0, 0.3)}
-
-
-def state(model):
-    return container.dumps("state", model._state())
 
 
 def saved(model, folder):

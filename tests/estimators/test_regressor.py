@@ -1,8 +1,7 @@
-"""`MOMoGPRegressor` on a stream: rows, times, frames, late targets, hyper-parameters, distributions, drift."""
+"""`MOMoGPRegressor` on a stream: rows, bad input, times, late targets, distributions."""
 
 from __future__ import annotations
 
-import logging
 import math
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
@@ -12,39 +11,12 @@ from random import Random
 import numpy as np
 import pandas as pd
 import pytest
-from river import base, drift
 from scipy import stats
 
 from momostream import MOMoGPRegressor
 from momostream.distributions.prediction import Prediction
 from momostream.storage import container
-
-SMALL = {"max_points": 48, "tuning_points": 40, "tuning_evaluations": 5, "seed": 0}
-
-
-def feed(n, seed=0, slope=3.0):
-    random = Random(seed)
-    wind = 8.0
-    for _ in range(n):
-        wind += 0.1 * (8.0 - wind) + random.gauss(0.0, 0.5)
-        noise = random.gauss(0.0, 0.5)
-        x = {"wind": wind, "pitch": random.random()}
-        yield x, {"power": slope * wind + noise, "load": wind + 0.4 * noise + random.gauss(0.0, 0.3)}
-
-
-def trained(n=60, rows=None, **settings):
-    model = MOMoGPRegressor(**{**SMALL, **settings})
-    for x, y in feed(n) if rows is None else rows:
-        model.learn_one(x, y)
-    return model
-
-
-def state(model):
-    return container.dumps("state", model._state())
-
-
-X = {"wind": 8.0, "pitch": 0.5}
-
+from tests.estimators.rows import SMALL, X, feed, frames, state, trained
 
 # ------------------------------------------------------------------ river's conventions
 
@@ -227,6 +199,7 @@ def test_inputs_and_targets_far_from_zero(offset):
 
 # ------------------------------------------------------------------ time
 
+
 STAMPS = {
     "number": lambda seconds: seconds,
     "datetime": lambda seconds: datetime.fromtimestamp(seconds, UTC),
@@ -287,126 +260,19 @@ def test_time_matters_to_the_clock_only():
     assert model.predict_one({"t": 39.0, **X}) != model.predict_one({"t": 1e6, **X})
 
 
-# ------------------------------------------------------------------ frames
+def test_a_clock_that_jumps():
+    """A clock that stands still, jumps a year and goes back gives finite distributions."""
+    model = MOMoGPRegressor(**SMALL, clock="at")
+    now = datetime(2024, 1, 1)
+    for t, (x, y) in enumerate(feed(60)):
+        now += [timedelta(0), timedelta(days=365), timedelta(seconds=1), -timedelta(days=364)][t % 4]
+        distribution = model.predict_one({"at": now, **x}, with_dist=True)
+        if distribution:
+            assert np.isfinite(list(distribution.interval(0.9).values())).all()
+        model.learn_one({"at": now, **x}, y)
 
 
-def frames(n, **kwargs):
-    rows = list(feed(n, **kwargs))
-    return pd.DataFrame([x for x, _ in rows]), pd.DataFrame([y for _, y in rows])
-
-
-def test_learn_many_is_about_learn_one():
-    frame, targets = frames(200)
-    # Not in the first rows: a column that joins later is another column.
-    targets.iloc[4::7, 0] = np.nan
-    frame.iloc[4::11, 1] = np.nan
-    targets.iloc[50] = np.nan
-    one = MOMoGPRegressor(**{**SMALL, "tuning_evaluations": 0, "max_points": 400})
-    many = one.clone()
-    for x, y in zip(frame.to_dict("records"), targets.to_dict("records"), strict=True):
-        one.learn_one(x, y)
-    many.learn_many(frame, targets)
-    assert many.n_rows == one.n_rows == 199
-    a, b = one.predict_one(X, with_dist=True), many.predict_one(X, with_dist=True)
-    for name in ("power", "load"):
-        assert b.mean[name] == pytest.approx(a.mean[name], abs=0.05 * a.std[name])
-        assert b.std[name] == pytest.approx(a.std[name], rel=0.02)
-
-
-def test_frames_in_any_shape():
-    frame, targets = frames(80)
-    model = MOMoGPRegressor(**SMALL)
-    model.learn_many(frame[:40], targets[:40])
-    again = model.clone()
-    again.learn_many(frame[["pitch", "wind"]][:40], targets[["load", "power"]][:40])
-    assert state(again) == state(model)
-
-    wider = frame[40:60].assign(new=1.0)
-    model.learn_many(wider.drop(columns="wind"), targets[40:60].assign(third=3.0))
-    assert set(model.predict_one(X)) == {"power", "load", "third"}
-    before = state(model)
-    model.learn_many(frame[:0], targets[:0])
-    model.learn_many(pd.DataFrame(), pd.DataFrame())
-    assert state(model) == before
-
-
-def test_predict_many_keeps_the_index_and_says_what_predict_one_says():
-    model = trained()
-    frame, _ = frames(12, seed=3)
-    frame.index = pd.date_range("2024-01-01", periods=12, freq="h")
-    frame.iloc[3, 0] = np.nan
-    means = model.predict_many(frame)
-    assert means.index.equals(frame.index) and list(means.columns) == ["load", "power"]
-    for (_, row), (_, mean) in zip(frame.iterrows(), means.iterrows(), strict=True):
-        expected = model.predict_one(row.to_dict())
-        assert mean.to_dict() == pytest.approx(expected, rel=1e-9)
-    distribution = model.predict_many(frame, with_dist=True)
-    lower, upper = distribution.interval(0.9)
-    expected = model.predict_one(frame.iloc[5].to_dict(), with_dist=True).interval(0.9)["power"]
-    np.testing.assert_allclose([lower[5, 1], upper[5, 1]], expected, rtol=1e-6)
-    assert model.predict_many(frame[[]]).shape == (12, 2)
-
-
-@pytest.mark.parametrize("settings", [{}, {"weights": "uniform"}, {"bounds": {"power": (0.0, None)}}])
-def test_predict_many_of_no_rows(settings):
-    model = trained(**settings)
-    assert model.predict_many(pd.DataFrame({"wind": [], "pitch": []})).shape == (0, 2)
-
-
-@pytest.mark.parametrize("value", ["fast", 1j, math.inf, 1e60, datetime(2024, 1, 1)])
-def test_bad_cells_are_named_and_change_nothing(value):
-    model = trained(20)
-    before = state(model)
-    dtype = object if isinstance(value, complex) else None
-    frame = pd.DataFrame({"wind": pd.Series([1.0, value], ["a", "b"], dtype), "new": 1.0})
-    good = pd.DataFrame({"power": [1.0, 2.0], "other": 1.0}, index=["a", "b"])
-    for call in (
-        lambda: model.learn_many(frame, good),
-        lambda: model.learn_many(good, frame),
-        lambda: model.predict_many(frame),
-        lambda: model.fit(frame, good),
-    ):
-        with pytest.raises((TypeError, ValueError), match="row 'b' of [XY]: .*'wind'"):
-            call()
-        assert state(model) == before
-
-
-def test_frames_that_do_not_fit():
-    model = trained(20)
-    frame, targets = frames(5)
-    with pytest.raises(ValueError, match="5 rows and Y 4"):
-        model.learn_many(frame, targets[:4])
-    with pytest.raises(TypeError, match="X must be a pandas DataFrame"):
-        model.predict_many([X])
-    with pytest.raises(TypeError, match="Y must be a pandas DataFrame"):
-        model.learn_many(frame, targets["power"])
-    twice = pd.concat([frame, frame[["wind"]]], axis=1)
-    with pytest.raises(ValueError, match="X has two columns 'wind'"):
-        model.learn_many(twice, targets)
-
-
-def test_columns_of_all_types():
-    model = trained(20)
-    frame = pd.DataFrame({"wind": pd.array([8, None], dtype="Int64"), "pitch": pd.array([True, None], "boolean")})
-    targets = pd.DataFrame({"power": pd.array([24.0, None], "Float64"), "load": np.array([8, 9], dtype=np.int8)})
-    model.learn_many(frame, targets)
-    assert model.n_rows == 22
-
-
-def test_fit_starts_afresh_and_streams_on():
-    frame, targets = frames(150)
-    model = trained(30, rows=[({"z": 1.0}, {"old": 5.0})] * 30)
-    assert model.fit(frame, targets) is model
-    assert model.n_rows == 150 and set(model.predict_one(X)) == {"power", "load"}
-    other = MOMoGPRegressor(**SMALL).fit(frame, targets)
-    assert other.predict_one(X) == model.predict_one(X)
-    for x, y in feed(20, seed=4):
-        model.learn_one(x, y)
-    assert model.n_rows == 170
-    assert model.predict_one(X)["power"] == pytest.approx(24.0, abs=1.0)
-
-
-# ------------------------------------------------------------------ late labels
+# ------------------------------------------------------------------ late targets
 
 
 def test_late_labels_are_learnt_with_the_inputs_of_their_time():
@@ -460,7 +326,7 @@ def test_late_labels_keep_their_timestamp():
     assert model._model.rows.gather(np.array([0, 1]))[0][:, 0].tolist() == [9.0, 5.0]
 
 
-# ------------------------------------------------------------------ control
+# ------------------------------------------------------------------ freezing
 
 
 def test_a_frozen_model_learns_neither_frames_nor_late_targets():
@@ -472,126 +338,6 @@ def test_a_frozen_model_learns_neither_frames_nor_late_targets():
     model.learn_later(1, {"power": 0.0})
     model.unfreeze()
     assert model.n_rows == 60 and state(model) == before
-
-
-def test_hyperparameters():
-    model = trained(tuning_evaluations=0)
-    entries = model.hyperparameters
-    assert {entry["expert"] for entry in entries} == {"clock matern32", "matern32"}
-    assert set(entries[0]["lengthscales"]) == {"clock", "pitch", "wind"}
-    assert entries[0]["targets"] == ["load", "power"]
-    before = model.predict_one({"wind": 6.0, "pitch": 0.1})
-    model.set_hyperparameters({"wind": 2.5, "clock": 77.0}, noise=0.25)
-    for entry in model.hyperparameters:
-        assert entry["lengthscales"]["wind"] == pytest.approx(2.5)
-        assert entry["noise"] == pytest.approx(0.25, rel=1e-3)
-        assert entry["lengthscales"].get("clock", 77.0) == pytest.approx(77.0)
-    assert model.predict_one({"wind": 6.0, "pitch": 0.1}) != before
-
-
-@pytest.mark.parametrize(
-    ("lengths", "noise"),
-    [
-        ({"wing": 1.0}, None),
-        ({"noise": 1.0}, None),
-        ({"wind": -1.0}, 0.1),
-        ({}, 0.0),
-        *(({"wind": value}, None) for value in (0.0, None, math.nan, math.inf, "long", 1e-300)),
-    ],
-)
-def test_bad_hyperparameters_are_rejected(lengths, noise):
-    model = trained(20)
-    before = state(model)
-    with pytest.raises((TypeError, ValueError), match="wing|wind|noise"):
-        model.set_hyperparameters(lengths, noise)
-    assert state(model) == before
-
-
-def test_retuning_goes_step_by_step():
-    model = trained(tuning_evaluations=8, max_points=400)
-    before = [entry["lengthscales"] for entry in model.hyperparameters]
-    model.retune()
-    for x, y in feed(60, seed=2):
-        model.learn_one(x, y)
-    assert [entry["lengthscales"] for entry in model.hyperparameters] != before
-
-
-@pytest.mark.parametrize("weights", ["stacking", "posterior", "uniform"])
-def test_weights_and_shares_sum_to_one(weights):
-    model = trained(weights=weights)
-    table = pd.DataFrame(model.expert_weights)
-    np.testing.assert_allclose(table.sum(axis=1), 1.0, rtol=1e-6)
-    shares = pd.DataFrame(model.explain_one(X)["experts"])
-    np.testing.assert_allclose(shares.sum(axis=1), 1.0, rtol=1e-9)
-    assert (shares >= 0.0).all(axis=None)
-
-
-def test_explain_one():
-    rows = list(feed(45))
-    model = trained(rows=rows, experts=("matern32",))
-    why = model.explain_one(rows[17][0], n_neighbours=3)
-    assert [neighbour["row"] for neighbour in why["neighbours"]][0] == 17
-    first = why["neighbours"][0]
-    assert first["similarity"] == pytest.approx(1.0)
-    assert first["x"] == pytest.approx(rows[17][0]) and first["y"] == pytest.approx(rows[17][1])
-    similarities = [neighbour["similarity"] for neighbour in why["neighbours"]]
-    assert similarities == sorted(similarities, reverse=True) and len(similarities) == 3
-    assert sum(why["relevance"].values()) == pytest.approx(1.0)
-    # Pitch has no influence.
-    assert why["relevance"]["wind"] > why["relevance"]["pitch"]
-    assert model.explain_one(X, 0)["neighbours"] == []
-    with pytest.raises(ValueError, match="n_neighbours"):
-        model.explain_one(X, -1)
-
-
-def test_relevance_of_one_expert_is_what_it_explains():
-    model = trained(40, experts=("matern32",))
-    shares = model.relevance
-    assert set(shares) == {"wind", "pitch"} and sum(shares.values()) == pytest.approx(1.0)
-    explained = model.explain_one(X)["relevance"]
-    assert shares == pytest.approx({name: explained[name] for name in shares})
-    assert shares["wind"] > shares["pitch"]
-
-
-@pytest.mark.parametrize("settings", [{}, {"coupling": "independent"}, {"weights": "posterior"}])
-def test_relevance_is_a_mean_over_leaves_by_rows_and_weights(settings):
-    rows = list(feed(150))
-    model = trained(rows=rows, **settings)
-    weights, wanted = model.expert_weights, {"clock": 0.0, "pitch": 0.0, "wind": 0.0}
-    trees = zip(model.hyperparameters, [leaf for tree in model._model.trees for leaf in tree.leaves()], strict=True)
-    for entry, leaf in trees:
-        spread = dict(
-            zip(("clock", "pitch", "wind"), model._model.rows.gather(leaf.numbers)[0].std(axis=0), strict=True)
-        )
-        squares = {name: (spread[name] / length) ** 2 for name, length in entry["lengthscales"].items()}
-        share = entry["rows"] * sum(weights[entry["expert"]][target] + 1e-12 for target in entry["targets"])
-        for name, square in squares.items():
-            wanted[name] += share * square / sum(squares.values())
-    total = sum(wanted.values())
-    assert len({entry["rows"] for entry in model.hyperparameters}) > 1
-    assert model.relevance == pytest.approx({name: value / total for name, value in wanted.items()})
-
-
-def test_relevance_where_there_is_little_to_tell():
-    assert trained(10, experts=("lags",)).relevance == {}
-    same = trained(rows=[({"wind": 0.1}, {"power": 1.0})] * 9, experts=("matern32",))
-    assert same.relevance == {}
-    assert trained(rows=[({"wind": 0.1}, {"power": 1.0})] * 9).relevance == {"clock": 1.0, "wind": 0.0}
-    assert trained(rows=[({}, {"power": float(t)}) for t in range(9)]).relevance == {"clock": 1.0}
-    assert set(trained(30, clock=False).relevance) == {"pitch", "wind"}
-
-
-def test_explain_one_in_the_units_of_the_user():
-    rows = [({"x": t % 7}, {"level": 0.05 + 0.1 * (t % 7)}) for t in range(30)]
-    model = trained(rows=rows, bounds={"level": (0.0, 1.0)}, transforms={"level": "logit"}, experts=("matern32",))
-    for neighbour in model.explain_one({"x": 3.0})["neighbours"][:2]:
-        assert neighbour["y"]["level"] == pytest.approx(0.35)
-
-
-def test_describe_names_experts_and_leaves():
-    text = trained(120).describe()
-    assert "2 inputs, 2 targets" in text and "clock matern32" in text and "leaves of at most" in text
-    assert text.endswith(" jobs waiting, 0 drifts")
 
 
 # ------------------------------------------------------------------ distributions
@@ -670,68 +416,3 @@ def test_interval_covers_after_a_long_gap():
             total += 1
         model.learn_one(x, y)
     assert 0.8 <= inside / total <= 0.99
-
-
-# ------------------------------------------------------------------ drift
-
-
-class Alarm(base.DriftDetector):
-    """Fires on a single row that is off by more than three deviations."""
-
-    def update(self, x):
-        self._drift_detected = x > 9.0
-
-
-# Fails for "uniform": the stack learns nothing there, and its scores are memory that nobody wrote.
-@pytest.mark.parametrize("weights", ["stacking", "uniform"])
-@pytest.mark.parametrize("on_drift", ["retune", "widen", "forget"])
-def test_drift_is_seen_logged_and_answered(on_drift, weights, caplog):
-    settings = {**SMALL, "experts": ("matern32",), "weights": weights}
-    model = MOMoGPRegressor(**settings, drift_detector=Alarm(), on_drift=on_drift)
-    with caplog.at_level(logging.INFO, logger="momostream"):
-        for x, y in feed(150):
-            model.learn_one(x, y)
-        assert model.drift_events == []
-        for x, y in feed(60, seed=1, slope=-9.0):
-            model.learn_one(x, y)
-    assert model.drift_events[0] == 151
-    assert any(f"row 151: drift, {on_drift}" in record.message for record in caplog.records)
-    assert "0 drifts" not in model.describe()
-    assert np.isfinite(list(model.predict_one(X).values())).all()
-    if on_drift == "forget":
-        assert len(model._model.rows) < 120
-
-
-def test_adwin_is_shown_every_row_but_the_first_ones():
-    settings = {"clock": 1, "delta": 0.05, "grace_period": 5, "min_window_length": 3}
-    model = MOMoGPRegressor(**{**SMALL, "experts": ("matern32",)}, drift_detector=drift.ADWIN(**settings))
-    twin, expected = drift.ADWIN(**settings), []
-    for x, y in [*feed(150), *feed(40, seed=1, slope=-9.0), *feed(150, seed=2, slope=40.0)]:
-        model.learn_one(x, y)
-        if model.n_rows > 16:
-            twin.update(model._model.stack.surprise)
-            if twin.drift_detected:
-                expected.append(model.n_rows)
-    assert model.drift_events == expected
-
-
-def test_frames_show_the_detector_every_row():
-    model = MOMoGPRegressor(**{**SMALL, "experts": ("matern32",)}, drift_detector=Alarm(), on_drift="widen")
-    one = model.clone()
-    for frame, targets in (frames(150), frames(60, seed=1, slope=-9.0)):
-        model.learn_many(frame, targets)
-        for x, y in zip(frame.to_dict("records"), targets.to_dict("records"), strict=True):
-            one.learn_one(x, y)
-    assert model.drift_events == one.drift_events != []
-
-
-def test_a_clock_that_jumps():
-    """A clock that stands still, jumps a year and goes back gives finite distributions."""
-    model = MOMoGPRegressor(**SMALL, clock="at")
-    now = datetime(2024, 1, 1)
-    for t, (x, y) in enumerate(feed(60)):
-        now += [timedelta(0), timedelta(days=365), timedelta(seconds=1), -timedelta(days=364)][t % 4]
-        distribution = model.predict_one({"at": now, **x}, with_dist=True)
-        if distribution:
-            assert np.isfinite(list(distribution.interval(0.9).values())).all()
-        model.learn_one({"at": now, **x}, y)

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from river.time_series.base import Forecaster
 
-from momostream._checks import Constraint, check, check_settings, one_of, whole
+from momostream._checks import Constraint, check, check_settings, one_of, optional, whole
 from momostream._numbers import known_numbers
 from momostream.distributions.forecast import Forecast
 from momostream.estimators._base import StreamingEstimator
@@ -22,7 +22,7 @@ from momostream.estimators._frames import check_frame
 from momostream.estimators.vocabulary import row_from_state, row_state
 from momostream.horizon.calendar import AWARE, NEAR, NUMBER, Clock, as_time, calendar_terms, day_seasons
 from momostream.horizon.model import HorizonModel, Joint
-from momostream.horizon.settings import HorizonSettings
+from momostream.horizon.settings import SEASON, SEASONS, HorizonSettings
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -31,7 +31,15 @@ __all__ = ["MOMoGPForecaster"]
 
 Array = NDArray[np.float64]
 
-CONSTRAINTS: dict[str, Constraint] = {"strategy": one_of("direct", "recursive")}
+CONSTRAINTS: dict[str, Constraint] = {
+    "strategy": one_of("direct", "recursive"),
+    "seasons": optional(
+        Constraint(
+            lambda seasons: SEASON.accepts(seasons) or SEASONS.accepts(seasons),
+            f"{SEASON.use}, or a tuple of them",
+        )
+    ),
+}
 # Paths simulated for a recursive forecast.
 N_PATHS = 160
 # Rows between two entries of the history of weights, and entries kept.
@@ -197,7 +205,7 @@ class MOMoGPForecaster(StreamingEstimator, Forecaster):
     def _read_settings(self) -> HorizonSettings:
         given = {field.name: getattr(self, field.name) for field in fields(HorizonSettings) if field.init}
         # As for seasons that are found: a feed that repeats itself after one season does so after two.
-        if isinstance(self.seasons, int | np.integer) and not isinstance(self.seasons, bool):
+        if isinstance(self.seasons, int | np.integer):
             given["seasons"] = (self.seasons, 2 * self.seasons)
         settings = HorizonSettings(**given)
         return replace(settings, horizon=1) if self.strategy == "recursive" else settings

@@ -6,24 +6,24 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from momostream._checks import Constraint, check_settings, flag, names, optional, whole
+from momostream.gp.covariance import KERNELS, Covariance
 from momostream.stream.settings import STREAM_CONSTRAINTS, StreamSettings
 
-__all__ = ["RESIDUAL", "HorizonSettings"]
+__all__ = ["RESIDUAL", "SEASON", "SEASONS", "HorizonSettings"]
 
 LINEAR = ("last value", "season", "own lags", "wide lags")
 RESIDUAL = "residual "
 
-_SEASON = whole(2)
+SEASON = whole(2)
+SEASONS = Constraint(
+    lambda seasons: isinstance(seasons, tuple) and all(map(SEASON.accepts, seasons)),
+    "a tuple of whole numbers of at least 2",
+)
 CONSTRAINTS: dict[str, Constraint] = {
     "horizon": whole(1),
     "experts": names(*LINEAR, "matern32"),
     "lags": optional(whole(1)),
-    "seasons": optional(
-        Constraint(
-            lambda seasons: isinstance(seasons, tuple) and all(map(_SEASON.accepts, seasons)),
-            "a tuple of whole numbers of at least 2",
-        )
-    ),
+    "seasons": optional(SEASONS),
     "conformal": flag(),
     # These are handed to the circuits.
     **{name: STREAM_CONSTRAINTS[name] for name in ("max_points", "window", "memory_budget", "seed")},
@@ -47,16 +47,11 @@ class HorizonSettings:
     def __post_init__(self) -> None:
         """Check every parameter before any row comes."""
         check_settings(self, CONSTRAINTS)
-        if "lags" in [name.removeprefix(RESIDUAL) for name in self.experts]:
-            raise ValueError(
-                f"experts={self.experts!r} is not accepted: 'lags' is an expert of MOMoGPRegressor, "
-                "use 'own lags' or 'wide lags'"
-            )
+        for name in self.experts:
+            if name not in LINEAR:
+                _check_circuit(name)
         if any(name.startswith(RESIDUAL) for name in self.experts) and "wide lags" not in self.experts:
             raise ValueError(f"experts={self.experts!r} is not accepted: 'residual' experts require 'wide lags'")
-        # Built here so that unknown kernels are rejected at once.
-        for part in ("plain", "residual"):
-            _ = getattr(self, part)
 
     def _circuits(self, kernels: list[str]) -> StreamSettings | None:
         if not kernels:
@@ -75,3 +70,16 @@ class HorizonSettings:
     def residual(self) -> StreamSettings | None:
         """Circuits on the residuals of the wide regression."""
         return self._circuits([name.removeprefix(RESIDUAL) for name in self.experts if name.startswith(RESIDUAL)])
+
+
+def _check_circuit(name: str) -> None:
+    kernel = name.removeprefix(RESIDUAL)
+    if kernel == "lags":
+        raise ValueError(f"unknown expert {name!r}: it belongs to MOMoGPRegressor, use 'own lags' or 'wide lags'")
+    try:
+        Covariance.parse(kernel.removeprefix("clock "))
+    except ValueError:
+        raise ValueError(
+            f"unknown expert {name!r}: use {', '.join(map(repr, LINEAR))}, a kernel ({', '.join(KERNELS)}, optionally "
+            f"followed by '+linear'), or {RESIDUAL!r} and a kernel"
+        ) from None

@@ -637,7 +637,7 @@ def test_a_feed_that_is_too_wide_goes_without_wide_lags():
 @pytest.mark.parametrize(
     ("experts", "words"),
     [
-        (("lags",), "an expert of MOMoGPRegressor"),
+        (("lags",), "belongs to MOMoGPRegressor"),
         (("own lags", "residual matern32"), "'residual' experts require 'wide lags'"),
     ],
 )

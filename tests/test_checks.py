@@ -1,4 +1,4 @@
-"""Constraints of settings: what they accept, and what they say otherwise."""
+"""Constraints of settings: values that they accept, and messages for all others."""
 
 from __future__ import annotations
 

@@ -1,3 +1,3 @@
-"""What users import: the three estimators, backtests, metrics, presets."""
+"""The three estimators that users import, with backtests, metrics and presets."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What both streaming estimators do in the same way: names, bounds, the lock, freezing, copies and files."""
+"""The common part of both streaming estimators: names, bounds, the lock, freezing, copies and files."""
 
 from __future__ import annotations
 

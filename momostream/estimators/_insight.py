@@ -1,4 +1,4 @@
-"""What a row model has learnt, by the names of inputs and targets: hyper-parameters, relevance, reasons, text."""
+"""Reports on a row model by the names of inputs and targets: hyper-parameters, relevance, reasons, text."""
 
 from __future__ import annotations
 

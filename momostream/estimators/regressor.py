@@ -73,7 +73,7 @@ class MOMoGPRegressor(StreamingEstimator, base.MultiTargetRegressor):
     n_groups, group_by
         Groups of targets that separate at a split: at ``"random"``, or by a test of their ``"independence"``.
     split_by
-        Which input is split: by ``"relevance"`` (standard deviation over lengthscale) or ``"variance"``.
+        Input that is split, by ``"relevance"`` (standard deviation over lengthscale) or ``"variance"``.
     coupling
         ``"shared"``: the targets of a leaf share lengthscales and one factor. ``"independent"``: one Gaussian process
         per target, as in the paper.

@@ -52,9 +52,9 @@ class MOMoGPRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
     mixture_depth
         Levels of gates at which sums mix; None mixes at all levels.
     split_by
-        Which inputs gates cut first: ``"relevance"`` (variance over squared lengthscale) or ``"variance"``.
+        Inputs that gates cut first, by ``"relevance"`` (variance over squared lengthscale) or ``"variance"``.
     group_by
-        How targets are split: at ``"random"`` or by ``"independence"`` (conditional independence test).
+        Rule by which targets are split: at ``"random"`` or by ``"independence"`` (conditional independence test).
     outputs
         ``"joint"``: one circuit for all targets. ``"separate"``: one for each.
     coupling
@@ -66,7 +66,7 @@ class MOMoGPRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
         ``"stacking"``: the mixture with the best held-out density, per target. ``"posterior"``: exact Bayes.
         ``"uniform"``.
     stacking
-        What is held out: ``"loo"``, one row at a time (if the order of rows has no meaning), or ``"blocks"``,
+        Rows that are held out: ``"loo"``, one at a time (if the order of rows has no meaning), or ``"blocks"``,
         stretches of rows (if rows are in order of time and the model predicts a new stretch).
     n_blocks
         Number of stretches for ``stacking="blocks"``.
@@ -77,7 +77,7 @@ class MOMoGPRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
     max_iterations
         L-BFGS iterations per region at most; 0 keeps the starting hyper-parameters.
     start
-        Where regions start tuning: ``"prior"`` (its centre, or the result for all rows) or ``"random"``.
+        Starting point of the tuning of a region: ``"prior"`` (its centre, or the result for all rows) or ``"random"``.
     restarts
         Further random starts per region; the best result is kept.
     memory_budget

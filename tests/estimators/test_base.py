@@ -1,4 +1,4 @@
-"""What both streaming estimators do in the same way: rows in, errors, bounds, freezing, copies and files, threads."""
+"""Both streaming estimators: rows, errors, bounds, freezing, copies and files, threads."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Kind(NamedTuple):
     #: Name of the parameter that says which field of the inputs is the time.
     time: str
     learn: Callable[[Any, Any, Any], None]
-    #: What it predicts now, to the last bit.
+    #: Its predictions now, to the last bit.
     answer: Callable[[Any], Any]
     #: Reads and calls that need the lock.
     look: Callable[[Any], Any]

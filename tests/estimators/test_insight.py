@@ -1,4 +1,4 @@
-"""What `MOMoGPRegressor` reports about itself: hyper-parameters, weights, relevance, reasons, drift."""
+"""Reports of `MOMoGPRegressor` about itself: hyper-parameters, weights, relevance, reasons, drift."""
 
 from __future__ import annotations
 

@@ -322,6 +322,16 @@ def test_a_copy_leaves_the_original_alone(kind):
     assert state(model) == before != state(twin)
 
 
+def test_a_copy_on_its_way_does_not_learn_with_the_original(kind):
+    model = kind.trained()
+    before, on_its_way = state(model), model.__getstate__()
+    for x, y in feed(20, seed=9):
+        kind.learn(model, x, y)
+    twin = kind.new()
+    twin.__setstate__(on_its_way)
+    assert state(twin) == before
+
+
 def test_a_clone_starts_afresh_and_gives_the_same_floats(kind):
     model = kind.trained()
     clone = model.clone()

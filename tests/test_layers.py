@@ -34,7 +34,7 @@ PACKAGES = [
     "show",
     "cli",
 ]
-# Modules that lie directly in the package: what counts as a number or a setting; and doors, through which nobody inside goes.
+# Modules directly in the package: checks of numbers and settings; and doors, through which nobody inside goes.
 SHARED = {"_checks", "_numbers"}
 DOORS = {"__main__", "fleet", "metrics", "plotting", "report", "sklearn", "spark", "store"}
 

@@ -1,10 +1,10 @@
 """Online forecasts of multivariate sensor feeds with honest joint uncertainty.
 
-The model is MOMoGP [1]_: a probabilistic circuit of sums, covariate gates and output splits over Gaussian
-process experts. `MOMoGPForecaster` and `MOMoGPRegressor` learn from a stream, after river's protocols;
-`momostream.estimators.table` holds the estimator for batches of rows.
+The model is MOMoGP [1]_: a probabilistic circuit of sums, gates on inputs and splits of the targets over Gaussian
+processes. `MOMoGPForecaster` and `MOMoGPRegressor` learn from a stream and follow the interfaces of river;
+`momostream.sklearn.MOMoGPRegressor` is the estimator for tables.
 
-Importing the package is cheap: what it exports is loaded at first use.
+Importing the package is cheap: exported names are loaded at first use.
 
 References
 ----------
@@ -52,7 +52,7 @@ _HOMES = {
 _MODULES = ("metrics", "sklearn")
 
 
-# object, not Any: a misspelt name is then an error for type checkers where it is used.
+# object, not Any: type checkers then report a misspelt name.
 def __getattr__(name: str) -> object:
     if name in _HOMES:
         return getattr(import_module(_HOMES[name]), name)

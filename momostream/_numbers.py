@@ -1,21 +1,21 @@
-"""What counts as a number."""
+"""Values of a feed as numbers: missing, too large, or not a number."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable
+from collections.abc import Hashable, Mapping
 from decimal import Decimal
 from numbers import Real
 from typing import Any
 
 import numpy as np
 
-__all__ = ["LARGEST", "USUAL", "as_number"]
+__all__ = ["LARGEST", "USUAL", "as_number", "known_numbers"]
 
 #: Squares of products of such numbers stay finite. No sensor reads more; a broken one may.
 LARGEST = 1e50
 
-# Numbers beyond doubt. Others are looked at one by one.
+# Types that are numbers for certain; others are checked one by one.
 USUAL = frozenset({float, int, bool, np.float64, np.float32, np.int64, np.int32, np.bool_})
 
 
@@ -25,14 +25,14 @@ def as_number(key: Hashable, value: Any) -> float:
     Parameters
     ----------
     key : hashable
-        Names the value in errors.
+        Name of the value in errors.
     value : number or None
         Of Python, numpy or the standard library. None, NaN and pandas' NA are missing values.
 
     Raises
     ------
     TypeError
-        For texts, dates, containers, complex numbers: they have to be encoded first.
+        For strings, dates, containers, complex numbers: encode them first.
     ValueError
         For infinity and numbers beyond `LARGEST`.
 
@@ -64,3 +64,15 @@ def as_number(key: Hashable, value: Any) -> float:
             f"the value of {key!r} is {words}: use finite numbers up to {LARGEST:g} in size, or None where missing"
         )
     return number
+
+
+def known_numbers(row: Mapping[Any, Any]) -> dict[Hashable, float]:
+    """Return the numbers of a row without missing values.
+
+    Examples
+    --------
+    >>> known_numbers({"wind": 7, "pitch": None})
+    {'wind': 7.0}
+    """
+    numbers = {key: as_number(key, value) for key, value in row.items()}
+    return {key: number for key, number in numbers.items() if not math.isnan(number)}

@@ -34,8 +34,8 @@ PACKAGES = [
     "show",
     "cli",
 ]
-# Modules that lie directly in the package: what counts as a number; and doors, through which nobody inside goes.
-SHARED = {"_numbers"}
+# Modules directly in the package: checks of numbers and settings; and doors, through which nobody inside goes.
+SHARED = {"_checks", "_numbers"}
 DOORS = {"__main__", "fleet", "metrics", "plotting", "report", "sklearn", "spark", "store"}
 
 # Higher packages that a lower one may reach, inside functions only: `model.save()`, `forecast.plot()`.
@@ -43,6 +43,7 @@ LATE = {"storage", "show"}
 
 # What packages may know beside the standard library and packages further up, where it is less than everything.
 THIRD_PARTY = {
+    "_checks": {"numpy"},
     "_numbers": {"numpy"},
     "kernels": {"numpy", "numba"},
     "gp": {"numpy", "scipy", "threadpoolctl"},

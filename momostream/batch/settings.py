@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-import numpy as np
-
+from momostream._checks import Constraint, check_settings, instance_of, names, one_of, optional, positive, whole
 from momostream.batch.experts import ExpertSpec, TuningRules
 from momostream.batch.nodes import Circuit
 from momostream.batch.structure import SplitRules
@@ -17,21 +16,35 @@ EXACT_ROWS = 8192
 # Larger ones are cut into regions of at most this many rows.
 LOCAL_ROWS = 1024
 
-CHOICES = {
-    "coupling": ("shared", "independent"),
-    "hyperparameters": ("own", "tied"),
-    "outputs": ("joint", "separate"),
-    "split_by": ("relevance", "variance"),
-    "group_by": ("random", "independence"),
-    "weights": ("stacking", "posterior", "uniform"),
-    "stacking": ("loo", "blocks"),
-    "start": ("prior", "random"),
+CONSTRAINTS: dict[str, Constraint] = {
+    "experts": names("matern32", "linear"),
+    "max_points": optional(whole(2)),
+    "n_components": whole(1),
+    "n_cells": whole(1),
+    "n_groups": whole(1),
+    "mixture_depth": optional(whole(0)),
+    "split_by": one_of("relevance", "variance"),
+    "group_by": one_of("random", "independence"),
+    "outputs": one_of("joint", "separate"),
+    "coupling": one_of("shared", "independent"),
+    "hyperparameters": one_of("own", "tied"),
+    "weights": one_of("stacking", "posterior", "uniform"),
+    "stacking": one_of("loo", "blocks"),
+    "n_blocks": whole(2),
+    "discount": positive(1.0),
+    "tuning_points": whole(2),
+    "max_iterations": whole(0),
+    "start": one_of("prior", "random"),
+    "restarts": whole(0),
+    "memory_budget": optional(whole(0)),
+    "structure": optional(instance_of(Circuit, "a momostream.Circuit")),
+    "verbose": one_of(0, 1, 2),
 }
 
 
 @dataclass(frozen=True)
 class Settings:
-    """Parameters of the model; the facades document them."""
+    """Parameters of the model; `momostream.sklearn.MOMoGPRegressor` documents them."""
 
     experts: tuple[str, ...] = ("matern32", "warped matern12", "linear")
     max_points: int | None = None
@@ -60,34 +73,8 @@ class Settings:
     specs: tuple[ExpertSpec, ...] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        """Check every parameter, so that a mistake is named before any work is done."""
-        for name, accepted in CHOICES.items():
-            if getattr(self, name) not in accepted:
-                raise ValueError(
-                    f"{name}={getattr(self, name)!r} is not accepted: use one of {', '.join(map(repr, accepted))}"
-                )
-        least = {"n_components": 1, "n_cells": 1, "n_groups": 1, "n_blocks": 2, "tuning_points": 2, "max_iterations": 0}
-        least |= {"restarts": 0, "max_points": 2, "mixture_depth": 0, "memory_budget": 0}
-        for name, bound in least.items():
-            value = getattr(self, name)
-            if value is None and name in ("max_points", "mixture_depth", "memory_budget"):
-                continue
-            if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < bound:
-                raise ValueError(f"{name}={value!r} is not accepted: use a whole number of at least {bound}")
-        real = isinstance(self.discount, float | int | np.floating | np.integer) and not isinstance(self.discount, bool)
-        if not (real and 0.0 < self.discount <= 1.0):
-            raise ValueError(f"discount={self.discount!r} is not accepted: use a number above 0 and at most 1")
-        if self.structure is not None and not isinstance(self.structure, Circuit):
-            raise TypeError(f"structure must be a momostream.Circuit, not {type(self.structure).__name__}")
-        if self.verbose not in (0, 1, 2):
-            raise ValueError(f"verbose={self.verbose!r} is not accepted: use 0, 1 or 2")
-        named = isinstance(self.experts, tuple) and all(isinstance(name, str) for name in self.experts)
-        if not named or not self.experts:
-            raise ValueError(
-                f"experts={self.experts!r} is not accepted: use a tuple of names such as ('matern32', 'linear')"
-            )
-        if len(set(self.experts)) < len(self.experts):
-            raise ValueError(f"experts={self.experts!r} names an expert twice")
+        """Check every parameter before any work is done."""
+        check_settings(self, CONSTRAINTS)
         try:
             specs = tuple(ExpertSpec.parse(name) for name in self.experts)
         except ValueError as error:
@@ -99,10 +86,10 @@ class Settings:
                 "weights='posterior' needs the evidence of the targets: use kernels only, no 'linear' or 'residual'"
             )
         if self.weights == "posterior" and self.discount < 1.0:
-            raise ValueError("weights='posterior' needs discount=1: a discounted likelihood is no evidence")
+            raise ValueError("weights='posterior' needs discount=1: a discounted likelihood is not an evidence")
 
     def plan(self, n_rows: int) -> SplitRules:
-        """What Algorithm 1 is told for this many rows."""
+        """Rules of Algorithm 1 for this many rows."""
         max_points = self.max_points
         if max_points is None:
             max_points = EXACT_ROWS if n_rows <= EXACT_ROWS else LOCAL_ROWS

@@ -1,3 +1,3 @@
-"""The faces that people use: river, forecasts, scikit-learn, backtests, metrics, presets."""
+"""The three estimators that users import, with backtests, metrics and presets."""
 
 from __future__ import annotations

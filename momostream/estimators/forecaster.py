@@ -2,29 +2,27 @@
 
 from __future__ import annotations
 
-import html
 import math
-import threading
 from collections import deque
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from copy import deepcopy
 from dataclasses import fields, replace
 from datetime import date
 from itertools import pairwise
-from os import PathLike
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
 from river.time_series.base import Forecaster
 
-from momostream._numbers import as_number
-from momostream.distributions.bounded import Target, TargetMap
+from momostream._checks import Constraint, check, check_settings, one_of, optional, whole
+from momostream._numbers import known_numbers
 from momostream.distributions.forecast import Forecast
-from momostream.estimators.vocabulary import Vocabulary
+from momostream.estimators._base import StreamingEstimator
+from momostream.estimators._frames import check_frame
+from momostream.estimators.vocabulary import row_from_state, row_state
 from momostream.horizon.calendar import AWARE, NEAR, NUMBER, Clock, as_time, calendar_terms, day_seasons
 from momostream.horizon.model import HorizonModel, Joint
-from momostream.horizon.settings import HorizonSettings
+from momostream.horizon.settings import SEASON, SEASONS, HorizonSettings
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -33,32 +31,40 @@ __all__ = ["MOMoGPForecaster"]
 
 Array = NDArray[np.float64]
 
-STRATEGIES = ("direct", "recursive")
-# Paths behind a recursive forecast.
+CONSTRAINTS: dict[str, Constraint] = {
+    "strategy": one_of("direct", "recursive"),
+    "seasons": optional(
+        Constraint(
+            lambda seasons: SEASON.accepts(seasons) or SEASONS.accepts(seasons),
+            f"{SEASON.use}, or a tuple of them",
+        )
+    ),
+}
+# Paths simulated for a recursive forecast.
 N_PATHS = 160
 # Rows between two entries of the history of weights, and entries kept.
 HISTORY_EVERY, HISTORY_LENGTH = 64, 1000
-# The step of the feed is looked at again when so many rows have come, and whenever their number has doubled.
+# The step of the feed is checked again after this many rows, and whenever their number has doubled.
 FIRST_LOOK = 8
 # Name of the series of a feed of plain numbers.
 SINGLE = "y"
 
 
-class _Row(NamedTuple):
-    """A row after all checks: what is known of it, and its time with the kind of time."""
+class _CheckedRow(NamedTuple):
+    """A row after all checks: its known values and inputs, and its time with the kind of time."""
 
     y: dict[Hashable, float]
     x: dict[Hashable, float]
     time: tuple[float, str] | None
 
 
-class MOMoGPForecaster(Forecaster):
+class MOMoGPForecaster(StreamingEstimator, Forecaster):
     """Forecasts several series for many steps ahead, with one joint distribution, learnt row by row.
 
-    Experts for all steps (the last value, the last season, regressions on the own past and on that of all series,
-    circuits of Gaussian processes) are blended for each step and series by how they have forecast so far. Spreads and
-    tails are learnt from the forecasts as they were made, and how steps and series go together as well. Nothing needs
-    to be scaled, imputed or resampled in front of it.
+    The experts forecast all steps: the last value, the last season, regressions on the past of each series and on that
+    of all series, and circuits of Gaussian processes. They are blended for each step and series by how well they have
+    forecast so far. Variances, tails and the dependence between steps and series are learnt from past forecasts. Series
+    and inputs need neither scaling nor imputation nor resampling.
 
     Parameters
     ----------
@@ -66,33 +72,34 @@ class MOMoGPForecaster(Forecaster):
         Steps ahead that are learnt and can be forecast.
     strategy
         ``"direct"``: all steps are learnt. ``"recursive"``: one step is learnt, and paths of any length are simulated;
-        ``horizon`` is then not used.
+        ``horizon`` then has no effect.
     lags
-        Changes of each series that are looked at; None: as many as the number of series allows.
+        Number of past changes of each series that the regressions use; None: as many as the number of series allows.
     seasons
         Rows after which the feed repeats itself: a tuple of whole numbers; one whole number stands for itself and its
-        double; ``()`` for none. None: the day and the week where timestamps tell, else found in the values.
+        double; ``()`` for none. None: the day and the week if timestamps are dates, else found in the values.
     time
         Name of the field of ``x`` that holds the timestamp: a datetime, date, numpy or pandas timestamp, or a number
         of any unit. See Notes.
     experts
         Names: ``"last value"``, ``"season"``, ``"own lags"``, ``"wide lags"``, and kernels as in
-        `momostream.MOMoGPRegressor`, each also with ``"residual "`` in front, on what the wide regression leaves. The
-        first two always take part. Inputs that are known in advance act linearly, through ``"own lags"``.
+        `momostream.MOMoGPRegressor`, each also with ``"residual "`` before it, for a circuit on the residuals of
+        ``"wide lags"``. The first two always take part. Inputs that are known in advance act linearly, through
+        ``"own lags"``.
     conformal
-        Whether quantiles, intervals and medians are moved to where they would have been right lately. For
+        Whether quantiles, intervals and medians are corrected by their errors in recent forecasts. Requires
         ``strategy="direct"``.
     bounds
-        ``{series: (lower, upper)}`` with None for no bound: the distribution stays within them, and a value beyond them
-        is refused.
+        ``{series: (lower, upper)}`` with None for no bound: the distribution stays within them, and a row with a value
+        beyond them is rejected.
     transforms
         ``{series: "log" | "sqrt" | "logit"}``: the scale on which a series is modelled; ``("log", 0.1)`` adds an offset
         first.
     max_points, window, memory_budget
-        Of each circuit, as in `momostream.MOMoGPRegressor`. Without a window all rows are kept, each with its
-        ``horizon`` times as many targets.
+        Of each circuit, as in `momostream.MOMoGPRegressor`. Without a window all rows are kept, and each row has
+        ``horizon`` values per series.
     seed
-        Of everything random. Same seed, same rows, same floats.
+        Seed of everything random. The same seed and rows give the same floats.
 
     Attributes
     ----------
@@ -103,17 +110,17 @@ class MOMoGPForecaster(Forecaster):
 
     Notes
     -----
-    A series or input may come later. The model is then made anew and learns again the rows that it remembers, which
+    A series or an input may join later. The model is then rebuilt and learns the rows that it remembers again, which
     takes as long as that many calls of `learn_one`.
 
-    Timestamps must increase. Once three steps have been seen, their median (of the newest 32) is the step of the feed:
-    a gap of up to 1,000 steps is filled with missing rows, each of which costs as much as a learnt one, so that lags
-    and seasons keep their meaning; less than half a step is taken for jitter. A longer gap is not filled. A row
-    without a timestamp comes one step after the one before. Dates bring the time of day, or the day of the week
-    where steps are long, as inputs that are known in advance, in UTC where they have a time zone.
+    Timestamps must increase. After three steps, the median of the newest 32 steps is the step of the feed. A gap of up
+    to 1,000 steps is filled with missing rows, so that lags and seasons keep their meaning; each of them costs as much
+    as a learnt row. Deviations of less than half a step are jitter, and longer gaps are not filled. A row without a
+    timestamp comes one step after the one before. Dates add the time of day, or the day of the week if steps are long,
+    as inputs that are known in advance; dates with a time zone are converted to UTC.
 
-    Inputs whose future is not given to `forecast` stay as they are. Calls from several threads wait for each other. An
-    error leaves the model as it was.
+    Inputs whose future is not given to `forecast` keep their last values. Calls from several threads wait for each
+    other. An error leaves the model as it was.
 
     Examples
     --------
@@ -132,7 +139,7 @@ class MOMoGPForecaster(Forecaster):
     >>> for x, y in turbine(500):
     ...     model.learn_one(y, x)
 
-    What comes next, as a list of dicts or with its distribution:
+    Forecasts are lists of dicts, or come with their joint distribution:
 
     >>> round(model.forecast(3)[0]["wind"])
     11
@@ -146,13 +153,16 @@ class MOMoGPForecaster(Forecaster):
     >>> bool(width.iloc[0] < width.iloc[-1] < 4.0)
     True
 
-    Steps and series go together: does the power fall below 600 at any time within these two hours?
+    Paths are drawn jointly over steps and series: does the power fall below 600 at any time within these two hours?
 
     >>> paths = forecast.sample(1000, seed=0)
     >>> power = paths[:, :, forecast.series.index("power")]
     >>> bool((power < 600).any(axis=1).mean() < 0.3)
     True
     """
+
+    _TARGETS_KEY = "series"
+    _model: HorizonModel | None
 
     def __init__(
         self,
@@ -173,44 +183,32 @@ class MOMoGPForecaster(Forecaster):
         self.horizon, self.strategy, self.lags, self.seasons, self.time = horizon, strategy, lags, seasons, time
         self.experts, self.conformal, self.bounds, self.transforms = experts, conformal, bounds, transforms
         self.max_points, self.window, self.memory_budget, self.seed = max_points, window, memory_budget, seed
-        if strategy not in STRATEGIES:
-            raise ValueError(f"strategy={strategy!r} is not accepted: use one of {', '.join(map(repr, STRATEGIES))}")
-        if not isinstance(conformal, bool | np.bool_):
-            raise ValueError(f"conformal={conformal!r} is not accepted: use True or False")
-        if conformal and strategy != "direct":
-            raise ValueError(f"conformal=True needs strategy='direct', got strategy={strategy!r}")
+        check_settings(self, CONSTRAINTS)
         self._settings = self._read_settings()
-        self._series, self._inputs = Vocabulary(), Vocabulary()
-        self._map = TargetMap([])
-        self._model: HorizonModel | None = None
+        if conformal and strategy != "direct":
+            raise ValueError(f"conformal=True requires strategy='direct', got strategy={strategy!r}")
+        self._start()
+
+    def _start(self) -> None:
+        super()._start()
         # Whether rows are plain numbers; None before the first.
         self._single: bool | None = None
         self._clock = Clock()
-        # Rows that wait until the step of the feed is known; None where none wait.
-        self._early: list[_Row] | None = None if time is None else []
-        # The step that the calendar of the model goes by.
+        # Rows that wait until the step of the feed is known; None if none wait.
+        self._early: list[_CheckedRow] | None = None if self.time is None else []
+        # The step on which the calendar of the model is based.
         self._step: float | None = None
         self._look = FIRST_LOOK
         self._n_rows = 0
         self._history: deque[tuple[int, Array]] = deque(maxlen=HISTORY_LENGTH)
-        self._frozen = False
-        self._lock = threading.RLock()
-        # Also a check of bounds and transforms, before any row comes.
-        self._limited = {name: self._target(name) for name in {**(bounds or {}), **(transforms or {})}}
 
     def _read_settings(self) -> HorizonSettings:
         given = {field.name: getattr(self, field.name) for field in fields(HorizonSettings) if field.init}
-        # As found ones: what holds after one season holds after two.
-        if isinstance(self.seasons, int | np.integer) and not isinstance(self.seasons, bool):
+        # As for seasons that are found: a feed that repeats itself after one season does so after two.
+        if isinstance(self.seasons, int | np.integer):
             given["seasons"] = (self.seasons, 2 * self.seasons)
         settings = HorizonSettings(**given)
         return replace(settings, horizon=1) if self.strategy == "recursive" else settings
-
-    def _target(self, name: Hashable) -> Target:
-        return Target.named(name, self.bounds, self.transforms)
-
-    def _target_map(self) -> TargetMap:
-        return TargetMap([self._limited.get(name, Target()) for name in self._series.keys], self._series.keys)
 
     # ------------------------------------------------------------------ one row
 
@@ -220,9 +218,9 @@ class MOMoGPForecaster(Forecaster):
         Parameters
         ----------
         y
-            Values by name of the series, or one number if there is one series only; absent, None or NaN is missing,
-            and ``{}`` or None is a row that did not come. A sensor's code for "no reading", such as -9999, is a value
-            like any other: leave it out.
+            Values by name of the series, or a number if there is only one series. Absent, None or NaN is missing, and
+            ``{}`` or None is a row that did not come. Leave out a sensor's code for "no reading", such as -9999: it
+            would be learnt as a value.
         x
             Inputs by name, and the timestamp.
         """
@@ -231,12 +229,11 @@ class MOMoGPForecaster(Forecaster):
             if not self._frozen:
                 self._take(row, None if _is_empty(y) else not isinstance(y, Mapping))
 
-    def _read(self, y: Any, x: Mapping[Any, Any] | None, time: Any = None) -> _Row:
-        """Check a row; nothing is changed."""
+    def _read(self, y: Any, x: Mapping[Any, Any] | None, time: Any = None) -> _CheckedRow:
+        """Check a row; the model stays as it is."""
         try:
-            row = _Row(self._read_series(y), *self._read_inputs({} if x is None else x, time))
-            for name in row.y.keys() & self._limited.keys():
-                TargetMap([self._limited[name]], [name]).forward([[row.y[name]]])
+            row = _CheckedRow(self._read_series(y), *self._read_inputs({} if x is None else x, time))
+            self._check_bounds(row.y)
             if row.time is not None:
                 self._clock.check(*row.time)
         except (TypeError, ValueError) as error:
@@ -249,11 +246,11 @@ class MOMoGPForecaster(Forecaster):
         if self._single is not None and self._single == isinstance(y, Mapping):
             before, now = ("numbers", "dict") if self._single else ("dicts", type(y).__name__)
             raise TypeError(f"y was given as {before} so far, now it is a {now}")
-        return _known(y if isinstance(y, Mapping) else {SINGLE: y})
+        return known_numbers(y if isinstance(y, Mapping) else {SINGLE: y})
 
     def _read_inputs(self, x: Any, time: Any) -> tuple[dict[Hashable, float], tuple[float, str] | None]:
-        """Inputs and the time of the row, which is one step after the last if none is given."""
-        inputs = _known(self._without_time(x))
+        """Inputs and time of a row; without a timestamp, one step after the last row."""
+        inputs = known_numbers(self._without_time(x))
         if self.time is None and self._early is None and self._clock.kind is None:
             return inputs, None
         name = "time" if self.time is None else self.time
@@ -266,7 +263,7 @@ class MOMoGPForecaster(Forecaster):
         return inputs, (self._clock.last + step, kind)
 
     def is_next(self, time: Any) -> bool:
-        """Whether a timestamp is that of the row behind the last one learnt, without a gap; so far as that is known."""
+        """Whether a timestamp follows the last row learnt without a gap; True if the step is not known yet."""
         found = None if self.time is None else as_time(self.time, time)
         return found is None or self._clock.step is None or not self._clock.n_missing(found[0] - self._clock.last)
 
@@ -276,12 +273,12 @@ class MOMoGPForecaster(Forecaster):
         for name, value in x.items():
             if name != self.time and isinstance(value, date | np.datetime64):
                 raise TypeError(
-                    f"the value of {name!r} is a {type(value).__name__}: if it is the time, say time={name!r}"
+                    f"the value of {name!r} is a {type(value).__name__}: if it is the time, set time={name!r}"
                 )
         return {name: value for name, value in x.items() if name != self.time}
 
-    def _take(self, row: _Row, single: bool | None) -> None:
-        """Learn a row that has been checked; ``single`` is None where nothing tells whether rows are numbers."""
+    def _take(self, row: _CheckedRow, single: bool | None) -> None:
+        """Learn a row that has been checked; ``single`` is None if the row does not show whether rows are numbers."""
         self._single = self._single if single is None else single
         self._n_rows += 1
         n_missing = 0
@@ -295,58 +292,56 @@ class MOMoGPForecaster(Forecaster):
                 return
         self._learn(row, n_missing)
         if self._n_rows == self._look:
-            self._look_at_step()
+            self._check_step()
         if self._model is not None and self._n_rows % HISTORY_EVERY == 0:
             self._history.append((self._n_rows, self._model.weights.mean(axis=1)))
 
-    def _begin(self, rows: list[_Row]) -> None:
-        """The step is known: start again, with its calendar and with gaps filled."""
+    def _begin(self, rows: list[_CheckedRow]) -> None:
+        """Start again now that the step is known, with its calendar and with gaps filled."""
         self._early, self._model = None, None
         self._step = None if self._clock.kind == NUMBER else self._clock.step
         for before, row in pairwise([rows[0], *rows]):
             assert before.time is not None and row.time is not None
             self._learn(row, self._clock.n_missing(row.time[0] - before.time[0]))
 
-    def _learn(self, row: _Row, n_missing: int) -> None:
-        """Learn a row, and before it as many that are missing."""
-        series = [name for name in row.y if name not in self._series]
-        if not (series or len(self._series)):
+    def _learn(self, row: _CheckedRow, n_missing: int) -> None:
+        """Learn this many missing rows, and then a row."""
+        series = [name for name in row.y if name not in self._targets]
+        if not (series or len(self._targets)):
             return
         inputs = [name for name in row.x if name not in self._inputs]
         time = math.nan if row.time is None else row.time[0]
         if series or inputs or self._model is None:
             self._rebuild(series, inputs, time - (1 + n_missing) * (self._step or 0.0))
-        Y, X = (np.full((1 + n_missing, len(names)), np.nan) for names in (self._series, self._inputs))
-        self._series.encode(row.y, Y[-1])
+        Y, X = (np.full((1 + n_missing, len(names)), np.nan) for names in (self._targets, self._inputs))
+        self._targets.encode(row.y, Y[-1])
         self._inputs.encode(row.x, X[-1])
         self._teach(self._map.forward(Y), X, time)
 
     def _rebuild(self, series: Iterable[Hashable], inputs: Iterable[Hashable], last: float) -> None:
-        """A new model with columns for these too, taught again what the old one remembers, up to time ``last``."""
-        Y, X = np.empty((0, len(self._series))), np.empty((0, len(self._inputs)))
-        members = None
+        """Build a model with columns for these too; it learns what the old one remembers again, up to time ``last``."""
+        Y, X = np.empty((0, len(self._targets))), np.empty((0, len(self._inputs)))
+        experts = None
         if self._model is not None:
-            past, members = self._model.past, self._model.members
+            past, experts = self._model.past, self._model.members
             rows = slice(past.first, past.last + 1)
             Y, X = past.observed[rows], past.inputs[rows, 0, : len(self._inputs)]
-        self._series.columns(series)
-        self._inputs.columns(inputs)
-        self._map = self._target_map()
+        self._add_columns(inputs, series)
         n_inputs = len(self._inputs) + self._terms(np.empty(0)).shape[1]
-        self._model = HorizonModel(self._model_settings(), len(self._series), n_inputs)
-        if self._model.members != members:
+        self._model = HorizonModel(self._model_settings(), len(self._targets), n_inputs)
+        if self._model.members != experts:
             self._history.clear()
-        self._teach(_padded(Y, len(self._series)), _padded(X, len(self._inputs)), last)
+        self._teach(_padded(Y, len(self._targets)), _padded(X, len(self._inputs)), last)
 
     def _teach(self, Y: Array, X: Array, last: float) -> None:
-        """Learn rows on the scale of the model, the newest of which has the time ``last``."""
+        """Learn rows on the scale of the model; ``last`` is the time of the newest."""
         assert self._model is not None
         times = last - (self._step or 0.0) * np.arange(len(Y) - 1.0, -1.0, -1.0)
         for y, x in zip(Y, np.hstack([X, self._terms(times)]), strict=True):
             self._model.learn(y, x)
 
     def _terms(self, times: Array) -> Array:
-        """What the calendar says in advance, behind the columns of the inputs."""
+        """Inputs that the calendar gives in advance; their columns follow those of the user."""
         return np.empty((len(times), 0)) if self._step is None else calendar_terms(times, self._step)
 
     def _model_settings(self) -> HorizonSettings:
@@ -354,8 +349,8 @@ class MOMoGPForecaster(Forecaster):
             return self._settings
         return replace(self._settings, seasons=day_seasons(self._step))
 
-    def _look_at_step(self) -> None:
-        """Adapt the calendar to a feed that has another step than it seemed, or than it used to have."""
+    def _check_step(self) -> None:
+        """Rebuild the model if the step of the feed has changed, or was not what the first rows suggested."""
         self._look *= 2
         step = self._clock.step
         if self._model is None or self._step is None or step is None or abs(step / self._step - 1.0) <= NEAR:
@@ -373,10 +368,10 @@ class MOMoGPForecaster(Forecaster):
         Parameters
         ----------
         horizon
-            Steps, for ``strategy="direct"`` at most as many as the model was made for.
+            Number of steps; with ``strategy="direct"`` at most the ``horizon`` of the model.
         xs
-            Inputs of each step as far as they are known; others stay at their last value. The times of the steps are
-            counted on from the last row, whatever timestamps are in here.
+            Inputs of each step as far as they are known; others keep their last value. Timestamps in here are ignored:
+            the steps follow the last row.
         with_dist
             Return a `momostream.distributions.forecast.Forecast`, the joint distribution, instead of the means.
 
@@ -386,11 +381,10 @@ class MOMoGPForecaster(Forecaster):
             A dict of means for each step, or a number if the series was given as numbers. Empty before the first
             value has been learnt.
         """
-        if isinstance(horizon, bool) or not isinstance(horizon, int | np.integer) or horizon < 1:
-            raise ValueError(f"horizon={horizon!r} is not accepted: use a whole number of at least 1")
+        check("horizon", horizon, whole(1))
         if self.strategy == "direct" and horizon > self.horizon:
             raise ValueError(
-                f"cannot forecast {horizon} steps with a model of {self.horizon}: use a larger horizon for the model, "
+                f"cannot forecast {horizon} steps with a model of {self.horizon}: set a larger horizon for the model, "
                 "or strategy='recursive'"
             )
         with self._lock:
@@ -401,14 +395,14 @@ class MOMoGPForecaster(Forecaster):
             targets = None if self._map.is_plain else self._map
             conformal = self._model.conformal
             snapshot = None if conformal is None else conformal.snapshot()
-            forecast = Forecast(joint, self._series.keys, int(horizon), *self._times(int(horizon)), targets, snapshot)
+            forecast = Forecast(joint, self._targets.keys, int(horizon), *self._times(int(horizon)), targets, snapshot)
         if with_dist:
             return forecast
         rows = forecast.to_dicts()
         return [row[SINGLE] for row in rows] if self._single else rows
 
     def _read_future(self, horizon: int, xs: Iterable[Mapping[Any, Any] | None] | None) -> Array:
-        """Inputs of the steps, one column each; NaN where not known."""
+        """Inputs of the steps, one row each; NaN if not known."""
         n_steps = self.horizon if self.strategy == "direct" else horizon
         X = np.full((n_steps, len(self._inputs)), np.nan)
         if xs is None:
@@ -429,13 +423,13 @@ class MOMoGPForecaster(Forecaster):
         if self._step is not None:
             X = np.hstack([X, self._terms(self._clock.ahead(len(X)))])
         if self.strategy == "recursive":
-            # By the row: a forecast can be made again, and changes nothing.
+            # Seeded by the number of rows: the same forecast can be repeated, and changes nothing.
             rng = np.random.default_rng([self.seed or 0, self._n_rows])
             return model.simulate(N_PATHS, horizon, X, rng)
         return model.joint(X)
 
     def _times(self, horizon: int) -> tuple[NDArray[Any] | None, str | None]:
-        """Times of the next steps, None if they have none, and their time zone."""
+        """Times of the next steps and their time zone; None if there are none."""
         if self._clock.step is None:
             return None, None
         times = self._clock.ahead(horizon)
@@ -446,13 +440,13 @@ class MOMoGPForecaster(Forecaster):
     # ------------------------------------------------------------------ history
 
     def fit(self, frame: pd.DataFrame, inputs: Sequence[Hashable] = (), verbose: bool = False) -> Self:
-        """Start afresh from history; go on with `learn_one`.
+        """Start afresh from history; continue with `learn_one`.
 
         Parameters
         ----------
         frame
-            A column for each series and input. Times come from the column that ``time`` names, or else from an index
-            of dates; rows that are learnt later without a timestamp then follow at the same step.
+            A column for each series and input. Times come from the column that ``time`` names, or from an index of
+            dates; rows that are learnt later without a timestamp then follow at the same step.
         inputs
             Columns that are inputs; all others are series.
         verbose
@@ -470,43 +464,35 @@ class MOMoGPForecaster(Forecaster):
                 y = {name: columns[name][i] for name in names if name not in x}
                 fresh._take(fresh._read(y, x, None if times is None else times[i]), single=False)
             if self.time is None and fresh._clock.step is None:
-                # Too few rows to count on: those that follow have no times.
+                # The step is not known after so few rows: later rows have no times.
                 fresh._early, fresh._clock = None, Clock()
-            self.__dict__.update({k: v for k, v in fresh.__dict__.items() if k != "_lock"})
+            self._replace_by(fresh)
         return self
 
     def _read_frame(self, frame: pd.DataFrame, inputs: Sequence[Hashable]) -> list[Any] | None:
-        """Times of the rows of a frame, None if they have none."""
+        """Times of the rows of a frame; None if they have none."""
         import pandas as pd
 
-        if not isinstance(frame, pd.DataFrame):
-            raise TypeError(f"frame must be a pandas DataFrame, got {type(frame).__name__}")
-        if not frame.columns.is_unique:
-            raise ValueError(f"frame has two columns {frame.columns[frame.columns.duplicated()][0]!r}")
+        check_frame(frame, "frame")
         unknown = [name for name in inputs if name not in frame.columns]
         if unknown or isinstance(inputs, str):
             names = ", ".join(map(repr, frame.columns))
-            raise ValueError(f"inputs={inputs!r} is not accepted: use a sequence of columns; these are {names}")
+            raise ValueError(f"inputs={inputs!r} is not accepted: use a list of column names; the columns are {names}")
         if self.time in frame.columns:
             return frame[self.time].tolist()
         return list(frame.index) if isinstance(frame.index, pd.DatetimeIndex) else None
 
-    # ------------------------------------------------------------------ what has become of it
+    # ------------------------------------------------------------------ what was learnt
 
     @property
     def n_rows(self) -> int:
-        """Rows learnt, without those that filled gaps."""
+        """Rows learnt, not counting those that filled gaps."""
         return self._n_rows
 
     @property
     def series(self) -> tuple[Hashable, ...]:
-        """Names of the series seen so far; ``"y"`` if it was given as numbers."""
-        return self._series.keys
-
-    @property
-    def inputs(self) -> tuple[Hashable, ...]:
-        """Names of the inputs seen so far."""
-        return self._inputs.keys
+        """Names of the series seen so far; ``("y",)`` if rows are plain numbers."""
+        return self._targets.keys
 
     @property
     def weights(self) -> pd.DataFrame:
@@ -516,51 +502,35 @@ class MOMoGPForecaster(Forecaster):
 
     def weights_at(self, step: int) -> pd.DataFrame:
         """Weight of each expert in the blend of each series for one step ahead, counted from 1."""
-        n_steps = self._settings.horizon
-        if isinstance(step, bool) or not isinstance(step, int | np.integer) or not 1 <= step <= n_steps:
-            raise ValueError(f"step={step!r} is not accepted: use a whole number from 1 to {n_steps}")
+        check("step", step, whole(1, self._settings.horizon))
         with self._lock:
             return self._weight_frame(None if self._model is None else self._model.weights[:, step - 1])
 
     def _weight_frame(self, weights: Array | None) -> pd.DataFrame:
         import pandas as pd
 
-        members = () if self._model is None else self._model.members
-        index = pd.Index(members, name="expert", dtype=object)
+        experts = () if self._model is None else self._model.members
+        index = pd.Index(experts, name="expert", dtype=object)
         columns = pd.Index(list(self.series), tupleize_cols=False)
         return pd.DataFrame(weights, index=index, columns=columns, dtype=np.float64)
 
     @property
     def weights_history(self) -> pd.DataFrame:
-        """Weights as they were every 64 rows: a line for each row, expert and series, the mean over the steps.
+        """Weights after every 64th row, the mean over the steps: one line for each row, expert and series.
 
-        The newest 1,000 times are kept; where a new series changes the experts, those since then.
+        The newest 1,000 of these rows are kept; a new series that changes the experts starts the history again.
         """
         import pandas as pd
 
         with self._lock:
-            members = () if self._model is None else self._model.members
+            experts = () if self._model is None else self._model.members
             lines = [
                 (row, expert, name, weight)
                 for row, weights in self._history
-                for expert, line in zip(members, weights.tolist(), strict=True)
+                for expert, line in zip(experts, weights.tolist(), strict=True)
                 for name, weight in zip(self.series, line, strict=False)
             ]
         return pd.DataFrame(lines, columns=["row", "expert", "series", "weight"])
-
-    def freeze(self) -> None:
-        """Stop learning: `learn_one` leaves the model as it is until `unfreeze`, the last values included."""
-        self._frozen = True
-
-    def unfreeze(self) -> None:
-        """Learn again."""
-        self._frozen = False
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes held by rows, factors and statistics."""
-        with self._lock:
-            return 0 if self._model is None else self._model.nbytes
 
     # ------------------------------------------------------------------ as text and as files
 
@@ -580,49 +550,22 @@ class MOMoGPForecaster(Forecaster):
             lines += [f"  {name:>20s}  weight {w:.3f}" for name, w in zip(model.members, weights, strict=True)]
             return "\n".join([*lines, f"  {model.nbytes / 1e6:.1f} MB"])
 
-    def _repr_html_(self) -> str:
-        return f"<pre>{html.escape(self.describe())}</pre>"
+    def _learnt_state(self) -> dict[str, Any]:
+        return {
+            "series": self._targets.state(), "inputs": self._inputs.state(), "single": self._single,
+            "clock": self._clock.state(), "step": self._step, "look": self._look, "n_rows": self._n_rows,
+            "early": None if self._early is None else [_checked_row_state(row) for row in self._early],
+            "history": [[row, weights] for row, weights in self._history],
+        }  # fmt: skip
 
-    def save(self, path: str | PathLike[str]) -> None:
-        """Write the model to a file that `momostream.load` reads; see `momostream.storage.models`."""
-        from momostream.storage import models
-
-        models.save(self, path)
-
-    def _state(self) -> dict[str, Any]:
-        """What the model has become, as plain data."""
-        with self._lock:
-            return {
-                "series": self._series.state(), "inputs": self._inputs.state(), "single": self._single,
-                "clock": self._clock.state(), "step": self._step, "look": self._look, "n_rows": self._n_rows,
-                "early": None if self._early is None else [_row_state(row) for row in self._early],
-                "history": [[row, weights] for row, weights in self._history], "frozen": self._frozen,
-                "model": None if self._model is None else self._model.state(),
-            }  # fmt: skip
-
-    def _restore(self, state: dict[str, Any]) -> None:
-        self._series, self._inputs = (Vocabulary.from_state(state[name]) for name in ("series", "inputs"))
-        self._map = self._target_map()
+    def _restore_learnt(self, state: Mapping[str, Any]) -> None:
         self._single, self._clock = state["single"], Clock.from_state(state["clock"])
         self._step, self._look, self._n_rows = state["step"], state["look"], state["n_rows"]
-        self._early = None if state["early"] is None else [_row_from_state(row) for row in state["early"]]
+        self._early = None if state["early"] is None else [_checked_row_from_state(row) for row in state["early"]]
         self._history = deque(((row, weights) for row, weights in state["history"]), maxlen=HISTORY_LENGTH)
-        self._frozen = state["frozen"]
-        if state["model"] is not None:
-            self._model = HorizonModel.from_state(self._model_settings(), state["model"])
 
-    def __getstate__(self) -> dict[str, Any]:
-        """Parameters, and what was learnt as plain data: arrays that share memory do not survive copying."""
-        with self._lock:
-            kept = {k: v for k, v in self.__dict__.items() if k not in ("_lock", "_model")}
-            # Deep: the original, in this or another thread, may go on learning before this is written or restored.
-            return deepcopy({**kept, "_model": None if self._model is None else self._model.state()})
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        model = state.pop("_model")
-        self.__dict__.update(state)
-        self._lock = threading.RLock()
-        self._model = None if model is None else HorizonModel.from_state(self._model_settings(), model)
+    def _restored_model(self, state: Any) -> HorizonModel:
+        return HorizonModel.from_state(self._model_settings(), state)
 
 
 def _is_empty(y: Any) -> bool:
@@ -630,14 +573,8 @@ def _is_empty(y: Any) -> bool:
     return y is None or (isinstance(y, Mapping) and not y)
 
 
-def _known(row: Mapping[Any, Any]) -> dict[Hashable, float]:
-    """The numbers of a row, without those that are missing."""
-    numbers = {key: as_number(key, value) for key, value in row.items()}
-    return {key: number for key, number in numbers.items() if not math.isnan(number)}
-
-
 def _padded(rows: Array, n_columns: int) -> Array:
-    """Rows with further columns, in which everything is missing."""
+    """Rows with further columns of missing values."""
     return np.pad(rows, ((0, 0), (0, n_columns - rows.shape[1])), constant_values=np.nan)
 
 
@@ -650,14 +587,10 @@ def _progress(n: int, verbose: bool) -> Iterable[int]:
     return bar
 
 
-def _row_state(row: _Row) -> list[Any]:
-    return [
-        *([Vocabulary(part).state(), np.array([*part.values()], dtype=np.float64)] for part in (row.y, row.x)),
-        None if row.time is None else list(row.time),
-    ]
+def _checked_row_state(row: _CheckedRow) -> list[Any]:
+    return [row_state(row.y), row_state(row.x), None if row.time is None else list(row.time)]
 
 
-def _row_from_state(state: list[Any]) -> _Row:
-    *parts, time = state
-    y, x = (dict(zip(Vocabulary.from_state(names).keys, values.tolist(), strict=True)) for names, values in parts)
-    return _Row(y, x, None if time is None else tuple(time))
+def _checked_row_from_state(state: list[Any]) -> _CheckedRow:
+    y, x, time = state
+    return _CheckedRow(row_from_state(*y), row_from_state(*x), None if time is None else tuple(time))

@@ -1,4 +1,4 @@
-"""Corners of the model family as keyword arguments for the facades."""
+"""Members of the model family as keyword arguments of the estimators."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ _PAPER: dict[str, Any] = {
 
 PRESETS: MappingProxyType[str, dict[str, Any]] = MappingProxyType(
     {
-        # One exact GP per output on all rows.
+        # One exact GP per target on all rows.
         "exact": {**_PAPER, "n_components": 1, "n_cells": 1, "n_groups": 1},
-        # A shallow mixture of exact GPs: sums and output splits, no gates.
+        # A shallow mixture of exact GPs: sums and splits of the targets, no gates.
         "sumgp": {**_PAPER, "n_components": 2, "n_cells": 1, "n_groups": 2, "mixture_depth": 1, "start": "random"},
-        # One deep mixture per output: sums and gates, outputs independent throughout.
+        # One deep mixture per target: sums and gates, targets independent throughout.
         "dsmgp": {**_PAPER, "n_components": 2, "n_cells": 2, "n_groups": 1, "outputs": "separate", "max_points": 500},
-        # The paper's model: sums, gates and random output splits.
+        # The paper's model: sums, gates and random splits of the targets.
         "momogp": {**_PAPER, "n_components": 2, "n_cells": 2, "n_groups": 2, "max_points": 500},
     }
 )
@@ -34,7 +34,7 @@ Use them as ``MOMoGPRegressor(**PRESETS["momogp"])`` or ``MOMoGPRegressor.from_p
 
 STREAM_PRESETS: MappingProxyType[str, dict[str, Any]] = MappingProxyType(
     {
-        # The paper's model on a stream: one leaf per induced tree and output, split above 1.5 `max_points` rows.
+        # The paper's model on a stream: one leaf per induced tree and target, split above 1.5 `max_points` rows.
         "momogp": {
             "experts": ("matern32",),
             "clock": False,
@@ -49,4 +49,4 @@ STREAM_PRESETS: MappingProxyType[str, dict[str, Any]] = MappingProxyType(
         },
     }
 )
-"""The same for streams: ``momostream.MOMoGPRegressor(**STREAM_PRESETS["momogp"])``."""
+"""Presets for streams: ``momostream.MOMoGPRegressor(**STREAM_PRESETS["momogp"])``."""

@@ -2,25 +2,30 @@
 
 from __future__ import annotations
 
-import html
 import math
-import threading
-from collections.abc import Hashable, Iterator, Mapping
-from contextlib import contextmanager
-from copy import deepcopy
+from collections.abc import Hashable, Mapping
 from dataclasses import fields
-from datetime import UTC, date, datetime
-from os import PathLike
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 from river import base
 
-from momostream._numbers import LARGEST, as_number
-from momostream.distributions.bounded import Target, TargetMap
+from momostream._checks import Constraint, check, check_settings, instance_of, one_of, optional, whole
+from momostream._numbers import as_number, known_numbers
 from momostream.distributions.prediction import Prediction
-from momostream.estimators.vocabulary import Vocabulary
+from momostream.estimators._base import StreamingEstimator
+from momostream.estimators._frames import check_frame, first_known, matrix, numeric_columns, row_named
+from momostream.estimators._insight import (
+    by_expert,
+    describe_model,
+    explain_prediction,
+    leaf_hyperparameters,
+    relevance_of_inputs,
+)
+from momostream.estimators.vocabulary import Vocabulary, row_from_state, row_state
+from momostream.horizon.calendar import NUMBER, as_time
 from momostream.stream.model import StreamModel
 from momostream.stream.settings import StreamSettings
 
@@ -31,89 +36,93 @@ __all__ = ["MOMoGPRegressor"]
 
 Array = NDArray[np.float64]
 
-ACTIONS = ("retune", "widen", "forget")
-# A model that knows nothing yet is surprised by everything: the first rows are not shown to the drift detector.
+CONSTRAINTS: dict[str, Constraint] = {
+    "clock": Constraint(lambda clock: clock is not None, "True, False or the name of a field"),
+    "drift_detector": optional(instance_of(base.DriftDetector, "a detector of river.drift")),
+    "on_drift": one_of("retune", "widen", "forget"),
+}
+# A new model is surprised by everything: the drift detector does not see the first rows.
 WARM_UP = 16
-# Scaled by less, covariates and their squares might overflow.
+# With a smaller lengthscale or noise, scaled inputs and their squares might overflow.
 LEAST_PARAMETER = 1e-25
 
 
-class MOMoGPRegressor(base.MultiTargetRegressor):
-    """Gaussian-process experts on a stream of several targets, with one joint distribution per prediction.
+class MOMoGPRegressor(StreamingEstimator, base.MultiTargetRegressor):
+    """Predicts several targets of a stream, row by row, with one joint distribution per prediction.
 
-    Two circuits of GP experts, one of which sees the time, two linear regressions on lags with forgetting and the last
-    value are stacked per target by how they have predicted so far; a copula, learnt along with them, joins the targets.
-    Nothing needs to be scaled or imputed in front of it, and no call does more than one piece of heavy work.
+    The experts are two circuits of Gaussian processes, one of which sees the time, two linear regressions on lags with
+    forgetting, and the last value. They are stacked for each target by how well they have predicted so far; a copula,
+    learnt along with them, joins the targets. Inputs need neither scaling nor imputation, and no call does more than
+    one piece of heavy work.
 
     Parameters
     ----------
     experts
-        Names: a kernel (``"matern12"``, ``"matern32"``, ``"matern52"``, ``"rbf"``, each optionally with ``"+linear"``)
-        is a circuit of GP experts on the inputs, ``"clock "`` in front of it adds the time as a covariate, ``"lags"``
-        brings the two regressions on lags and the last value.
+        Names. A kernel (``"matern12"``, ``"matern32"``, ``"matern52"``, ``"rbf"``, each optionally with ``"+linear"``)
+        is a circuit of Gaussian processes on the inputs; ``"clock "`` before it adds the time as an input. ``"lags"``
+        stands for the two regressions on lags and the last value.
     clock
         True: time is the number of rows learnt. The name of a field of ``x``: time is that field, a number or a
-        datetime; steps may be irregular, and time that runs backwards is taken as it is. False: no expert sees the
-        time.
+        datetime; steps may be irregular, and time may run backwards. False: no expert sees the time.
     max_points
-        Rows that one GP expert keeps at most, half as many more without the clock; a fuller one is cut in two. The cost
-        of a row grows with its square.
+        Rows that one leaf of a circuit keeps at most, half as many more without the clock; a fuller leaf is split in
+        two. The time per row grows with its square.
     n_components, mixture_depth
-        A full expert becomes a mixture of cuts along so many covariates, at most so many times on the way down (None:
+        A full leaf becomes a mixture of splits along this many inputs, at most this many times on the way down (None:
         always).
     n_groups, group_by
-        Groups of targets that part ways at a cut: at ``"random"``, or by a test of their ``"independence"``.
+        Groups of targets that separate at a split: at ``"random"``, or by a test of their ``"independence"``.
     split_by
-        Which covariate is cut: by ``"relevance"`` (spread over lengthscale) or ``"variance"``.
+        Input that is split, by ``"relevance"`` (standard deviation over lengthscale) or ``"variance"``.
     coupling
-        ``"shared"``: targets share lengthscales and one factor. ``"independent"``: one expert per target, as in the
-        paper.
+        ``"shared"``: the targets of a leaf share lengthscales and one factor. ``"independent"``: one Gaussian process
+        per target, as in the paper.
     weights
         ``"stacking"``, ``"posterior"`` (by the product of all predictive densities so far) or ``"uniform"``.
     eta
-        Step of the stacking weights.
+        Step size of the stacking weights.
     discount
         Weight of a residual relative to the next newer one in the variance of an expert's predictions.
     forgetting
-        The same for the rows behind the regressions on lags.
+        Weight of a row relative to the next newer one in the regressions on lags.
     tuning_points, tuning_evaluations
-        Rows and gradients of one tuning of hyper-parameters; 0 gradients keep them as they are.
+        Rows and gradients of one tuning of hyper-parameters; with 0 gradients hyper-parameters stay as they are.
     tuning_interval
-        Rows that pay for one gradient; the first hundred gradients are free.
+        One tuning step per this many rows; the first hundred steps come at once.
     first_tuning, tuning_growth, child_width
-        Rows at which the first expert is tuned first, growth after which an expert is tuned again, and how far a child
-        may stray from its parent's hyper-parameters, in log units.
+        Rows at which the first leaf is first tuned, growth after which a leaf is tuned again, and how far the
+        hyper-parameters of a child may move away from those of its parent, in log units.
     window
         Rows kept at most; the oldest leave first. None keeps all.
     memory_budget
-        Bytes of rows, experts and factors; cold factors beyond it are dropped and made again when needed. None keeps
-        all.
+        Bytes of rows, leaves and factors. Factors that were not used lately are dropped beyond it, and rebuilt when
+        needed. None keeps all.
     bounds
         ``{target: (lower, upper)}`` with None for no bound: predictions, intervals and samples respect them, and a
-        learnt value beyond them is refused.
+        row with a value beyond them is rejected.
     transforms
         ``{target: "log" | "sqrt" | "logit"}``: the scale on which a target is modelled; ``("log", 0.1)`` adds an offset
         first, for targets that reach their bound. On a log scale give an upper bound as well, or the moments of the
         distribution are infinite.
     drift_detector, on_drift
-        A detector of `river.drift` that watches the squared normal scores of the targets, and what to do when it fires:
-        ``"retune"``, ``"widen"`` (twice the scales, learnt back if needless) or ``"forget"`` (all but the newest rows).
-        Events are kept in `drift_events`.
+        A detector of `river.drift` that watches the squared normal scores of the targets, and the reaction to drift:
+        ``"retune"``, ``"widen"`` (doubles the scales, which are learnt back if that was needless) or ``"forget"`` (all
+        but the newest rows). `drift_events` lists the rows at which it happened.
     seed
-        Of everything random. Same seed, same rows, same floats.
+        Seed of everything random. The same seed and rows give the same floats.
 
     Attributes
     ----------
     n_rows : int
         Rows learnt.
     drift_events : list of int
-        Numbers of learnt rows at which drift was seen.
+        Numbers of learnt rows at which drift was detected.
 
     Notes
     -----
     Calls from several threads are safe: they wait for each other. Missing inputs are replaced by the mean of their
-    column so far, missing targets are skipped; keys may come, go and be reordered, and a new target may join. A row
-    without any target changes nothing. An error leaves the model as it was.
+    column so far, missing targets are skipped; keys may come, go and change their order, and a new target may join. A
+    row without any target changes nothing. An error leaves the model as it was.
 
     Examples
     --------
@@ -135,6 +144,9 @@ class MOMoGPRegressor(base.MultiTargetRegressor):
     >>> bool(low < 512.0 < high)
     True
     """
+
+    _SCRATCH = ("_x", "_y")
+    _model: StreamModel | None
 
     def __init__(
         self,
@@ -177,27 +189,18 @@ class MOMoGPRegressor(base.MultiTargetRegressor):
         self.bounds, self.transforms = bounds, transforms
         self.drift_detector, self.on_drift = drift_detector, on_drift
         self.seed = seed
-        if on_drift not in ACTIONS:
-            raise ValueError(f"on_drift={on_drift!r} is not accepted: use one of {', '.join(map(repr, ACTIONS))}")
-        if drift_detector is not None and not isinstance(drift_detector, base.DriftDetector):
-            raise ValueError(f"drift_detector={drift_detector!r} is not accepted: use a detector of river.drift")
-        if clock is None:
-            raise ValueError("clock=None is not accepted: use True, False or the name of a field")
+        check_settings(self, CONSTRAINTS)
         if (bounds or transforms) and weights != "stacking":
-            raise ValueError(f"bounds and transforms need weights='stacking', got weights={weights!r}")
+            raise ValueError(f"bounds and transforms require weights='stacking', got weights={weights!r}")
         self._settings = self._read_settings()
-        self._inputs, self._targets = Vocabulary(), Vocabulary()
-        self._model: StreamModel | None = None
-        self._map = TargetMap([])
+        self._start()
+
+    def _start(self) -> None:
+        super()._start()
+        # Rows that were predicted and wait for their targets: inputs and time by id.
         self._pending: dict[Hashable, tuple[dict[Hashable, float], float]] = {}
         self._time = 0.0
-        self._frozen = False
         self.drift_events: list[int] = []
-        self._lock = threading.RLock()
-        self._buffers()
-        # Also a check of bounds and transforms, before any row comes.
-        for name in {**(bounds or {}), **(transforms or {})}:
-            self._target(name)
 
     def _read_settings(self) -> StreamSettings:
         names = {field.name for field in fields(StreamSettings) if field.init} - {"experts"}
@@ -206,11 +209,10 @@ class MOMoGPRegressor(base.MultiTargetRegressor):
             experts = tuple(name for name in experts if not str(name).startswith("clock "))
         return StreamSettings(experts=experts, **{name: getattr(self, name) for name in names})
 
-    def _buffers(self) -> None:
+    def _columns_changed(self) -> None:
+        super()._columns_changed()
+        # Each row is read into these.
         self._x, self._y = np.empty(len(self._inputs)), np.empty(len(self._targets))
-
-    def _target(self, name: Hashable) -> Target:
-        return Target.named(name, self.bounds, self.transforms)
 
     # ------------------------------------------------------------------ one row
 
@@ -235,7 +237,7 @@ class MOMoGPRegressor(base.MultiTargetRegressor):
         if new_inputs or new_targets:
             if not new_targets and np.isnan(self._y).all():
                 return
-            self._check(y)
+            self._check_bounds(known_numbers(y))
             self._widen(x, new_inputs, new_targets)
             self._inputs.encode(x, self._x)
             self._targets.encode(y, self._y)
@@ -254,24 +256,14 @@ class MOMoGPRegressor(base.MultiTargetRegressor):
             if self.drift_detector is not None:
                 self._watch()
 
-    def _check(self, y: Mapping[Any, Any]) -> None:
-        """Refuse a value beyond its bounds before anything is registered."""
-        for name in y:
-            value = as_number(name, y[name])
-            if not math.isnan(value):
-                TargetMap([self._target(name)], [name]).forward([[value]])
-
     def _widen(self, x: Mapping[Any, Any], new_inputs: tuple[Hashable, ...], new_targets: tuple[Hashable, ...]) -> None:
-        """Give new keys their columns."""
+        """Give new names their columns, also in the model."""
         n_inputs, n_targets = len(self._inputs), len(self._targets)
-        self._inputs.columns(new_inputs)
-        self._targets.columns(new_targets)
-        self._buffers()
-        self._map = TargetMap([self._target(name) for name in self._targets.keys], self._targets.keys)
+        self._add_columns(new_inputs, new_targets)
         self._inputs.encode(x, self._x)
         if self._model is None:
             self._model = StreamModel(self._settings, len(self._inputs), len(self._targets))
-            # Rows that miss an input before its first value has come are taken to have had that value.
+            # Rows that miss an input before its first value comes count as having that value.
             self._model.inputs.moments[1] = np.where(np.isnan(self._x), 0.0, self._x)
         else:
             self._model.widen(self._x[n_inputs:].copy(), len(self._targets) - n_targets)
@@ -284,12 +276,12 @@ class MOMoGPRegressor(base.MultiTargetRegressor):
         Parameters
         ----------
         x
-            Inputs by name; unknown ones are ignored, missing ones taken at the mean of their column.
+            Inputs by name; unknown ones are ignored, missing ones replaced by the mean of their column.
         with_dist
             Return a `momostream.distributions.prediction.Prediction`, the joint distribution, instead of the means.
         id
-            Keep the row under this name until `learn_later` brings its targets; a second row of that name takes its
-            place.
+            Keep the row under this id until `learn_later` brings its targets; a second row of the same id replaces
+            it.
 
         Returns
         -------
@@ -301,7 +293,7 @@ class MOMoGPRegressor(base.MultiTargetRegressor):
             self._inputs.encode(x, self._x)
             now = self._now(time)
             if id is not None:
-                self._pending[id] = (_known(x), now)
+                self._pending[id] = (known_numbers(x), now)
             model = self._model
             if model is None:
                 return {}
@@ -317,17 +309,17 @@ class MOMoGPRegressor(base.MultiTargetRegressor):
             return prediction if with_dist else prediction.mean
 
     def learn_later(self, id: Hashable, y: Mapping[Any, Any]) -> None:
-        """Learn the targets of a row that was predicted earlier under this name."""
+        """Learn the targets of a row that was predicted earlier under this id."""
         with self._lock:
             if id not in self._pending:
-                raise KeyError(f"no prediction waits under the id {id!r}")
+                raise KeyError(f"no prediction waits for targets under the id {id!r}")
             x, time = self._pending[id]
             self._learn_row(x, y, time)
             del self._pending[id]
 
     @property
     def n_pending(self) -> int:
-        """Predictions that wait for their targets."""
+        """Number of predictions that wait for their targets."""
         return len(self._pending)
 
     def _split_time(self, x: Mapping[Any, Any]) -> tuple[Mapping[Any, Any], float | None]:
@@ -340,7 +332,7 @@ class MOMoGPRegressor(base.MultiTargetRegressor):
         return {key: value for key, value in x.items() if key != self.clock}, time
 
     def is_late(self, time: Any) -> bool:
-        """Whether a timestamp is not after that of the last row learnt; never where the clock is not a field."""
+        """Whether a timestamp is not after that of the last row learnt; False if the clock is not a field of ``x``."""
         seconds = None if isinstance(self.clock, bool) else _seconds(self.clock, time)
         return seconds is not None and self.n_rows > 0 and seconds <= self._time
 
@@ -354,7 +346,7 @@ class MOMoGPRegressor(base.MultiTargetRegressor):
     # ------------------------------------------------------------------ many rows
 
     def learn_many(self, X: pd.DataFrame, Y: pd.DataFrame) -> None:
-        """Learn the rows of two frames in order: as `learn_one` for each, in fewer and larger steps."""
+        """Learn the rows of two frames in order, as `learn_one` does, but in fewer and larger steps."""
         with self._lock:
             rows = self._read_frames(X, Y)
             if rows is None:
@@ -362,9 +354,10 @@ class MOMoGPRegressor(base.MultiTargetRegressor):
             if self.drift_detector is None:
                 self._learn_rows(*rows)
             else:
-                # The detector wants to see every row.
-                for x, y, time in zip(*rows[:2], [None] * len(rows[0]) if rows[2] is None else rows[2], strict=True):
-                    self._learn(x, y, time)
+                # The detector must see every row.
+                points, targets, times = rows
+                for i, (x, y) in enumerate(zip(points, targets, strict=True)):
+                    self._learn(x, y, None if times is None else times[i])
 
     def _learn_rows(self, points: Array, targets: Array, times: Array | None, thorough: bool = False) -> None:
         assert self._model is not None
@@ -375,19 +368,19 @@ class MOMoGPRegressor(base.MultiTargetRegressor):
     def predict_many(self, X: pd.DataFrame, with_dist: bool = False) -> Any:
         """Predict the rows of a frame, each as if it were the next one.
 
-        For rows that are alternatives at the present time, not for a stretch of the future: the experts that know the
-        order of rows take the last learnt row as the one before each.
+        For alternatives at the present time, not for a stretch of the future: to the experts on lags, each of these
+        rows follows the last row learnt.
 
         Returns
         -------
         pandas.DataFrame or momostream.distributions.joint.Distribution
-            Means with the index of ``X``; or, ``with_dist``, the distribution of all rows.
+            Means with the index of ``X``; or, with ``with_dist``, the distribution of all rows.
         """
         import pandas as pd
 
         with self._lock:
             X, times = self._take_times(X)
-            points = _matrix(_columns(X, "X"), self._inputs.keys, len(X))
+            points = matrix(numeric_columns(X, "X"), self._inputs.keys, len(X))
             if self._model is None or not len(X):
                 return pd.DataFrame(index=X.index, columns=list(self._targets.keys), dtype=np.float64)
             if times is None:
@@ -399,62 +392,60 @@ class MOMoGPRegressor(base.MultiTargetRegressor):
             return pd.DataFrame(distribution.mean, index=X.index, columns=list(self._targets.keys))
 
     def fit(self, X: pd.DataFrame, Y: pd.DataFrame) -> Self:
-        """Start afresh from history, with all tuning done; go on with `learn_one`."""
+        """Start afresh from history, with all tuning done; continue with `learn_one`."""
         with self._lock:
-            clone = self.clone()
-            clone._settings = self._settings
-            rows = clone._read_frames(X, Y)
+            fresh = self.clone()
+            rows = fresh._read_frames(X, Y)
             if rows is not None:
-                clone._learn_rows(*rows, thorough=True)
-            self.__dict__.update({k: v for k, v in clone.__dict__.items() if k != "_lock"})
+                fresh._learn_rows(*rows, thorough=True)
+            self._replace_by(fresh)
         return self
 
     def _take_times(self, X: pd.DataFrame) -> tuple[pd.DataFrame, Array | None]:
-        """Take the timestamps out of a frame; None where time is the number of rows."""
-        _check_frame(X, "X")
+        """Take the timestamps out of a frame; None if time is the number of rows."""
+        check_frame(X, "X")
         if isinstance(self.clock, bool):
             return X, None
         times, time = np.full(len(X), self._time), self._time
         if self.clock in X.columns:
             for i, value in enumerate(X[self.clock]):
-                with _row_named(X, i, "X"):
+                with row_named(X, i, "X"):
                     seconds = _seconds(self.clock, value)
                 times[i] = time = time if seconds is None else seconds
             X = X.drop(columns=[self.clock])
         return X, times
 
     def _read_frames(self, X: pd.DataFrame, Y: pd.DataFrame) -> tuple[Array, Array, Array | None] | None:
-        """Rows that have a target, on the scale of the model, with times; None if there is nothing to learn.
+        """Inputs, targets (on the scale of the model) and times of the rows that have a target; None if none has.
 
-        New columns are registered, after all has been checked.
+        New columns are registered after everything has been checked.
         """
         X, times = self._take_times(X)
-        inputs, targets = _columns(X, "X"), _columns(Y, "Y")
+        inputs, targets = numeric_columns(X, "X"), numeric_columns(Y, "Y")
         if len(X) != len(Y):
             raise ValueError(f"X has {len(X)} rows and Y {len(Y)}")
-        for name, values in targets.items():
-            TargetMap([self._target(name)], [name]).forward(values[:, None])
-        rows = ~np.isnan(_matrix(targets, tuple(targets), len(Y))).all(axis=1)
+        self._check_bounds(targets)
+        rows = ~np.isnan(matrix(targets, tuple(targets), len(Y))).all(axis=1)
         if self._frozen or not rows.any():
             return None
-        inputs = {name: values[rows] for name, values in inputs.items()}
-        targets = {name: values[rows] for name, values in targets.items()}
-        first = {name: _first(values) for name, values in inputs.items() if name not in self._inputs}
-        first = {name: value for name, value in first.items() if not math.isnan(value)}
-        new = tuple(n for n in targets if n not in self._targets and not math.isnan(_first(targets[n])))
-        if first or new:
-            self._widen(first, tuple(first), new)
+        inputs, targets = ({name: part[rows] for name, part in columns.items()} for columns in (inputs, targets))
+        new_inputs, new_targets = (
+            known_numbers({name: first_known(values) for name, values in columns.items() if name not in seen})
+            for columns, seen in ((inputs, self._inputs), (targets, self._targets))
+        )
+        if new_inputs or new_targets:
+            self._widen(new_inputs, tuple(new_inputs), tuple(new_targets))
         n = int(rows.sum())
-        points, Z = _matrix(inputs, self._inputs.keys, n), _matrix(targets, self._targets.keys, n)
+        points, Z = matrix(inputs, self._inputs.keys, n), matrix(targets, self._targets.keys, n)
         return points, self._map.forward(Z), None if times is None else times[rows]
 
     # ------------------------------------------------------------------ anomalies and reasons
 
     def score_one(self, x: Mapping[Any, Any], y: Mapping[Any, Any]) -> float:
-        """How strange the targets of a row are, from 0 to 1: one minus the probability of anything stranger.
+        """How unusual the targets of a row are, from 0 to 1: one minus the probability of anything more unusual.
 
-        Strange is what lies far out in the joint distribution of the targets. Uniform on rows that the model predicts
-        honestly; 0 before the first row.
+        Values far out in the joint distribution of the targets are unusual. Scores are uniform on rows whose
+        distribution the model predicts correctly; 0 before the first row.
         """
         if not isinstance(y, Mapping):
             raise TypeError(f"expected a dict, got {type(y).__name__}")
@@ -465,44 +456,26 @@ class MOMoGPRegressor(base.MultiTargetRegressor):
         return prediction.surprise(known)
 
     def explain_one(self, x: Mapping[Any, Any], n_neighbours: int = 5) -> dict[str, Any]:
-        """Why the model predicts what it predicts for this row.
+        """Reasons for the prediction of a row: experts, inputs and similar rows.
 
         Returns
         -------
         dict
             ``"experts"``: share of each expert in each target. ``"relevance"``: share of each input (and of the
-            ``"clock"``) in telling rows apart, in the GP experts that were asked. ``"neighbours"``: the stored rows
-            that resemble this one most, with their number, similarity (0 to 1), inputs and targets.
+            ``"clock"``) in telling rows apart, in the leaves that were used. ``"neighbours"``: the stored rows that
+            resemble this one most, with their number, similarity (0 to 1), inputs and targets.
         """
-        if n_neighbours < 0:
-            raise ValueError(f"n_neighbours={n_neighbours} is not accepted: use a whole number of at least 0")
+        check("n_neighbours", n_neighbours, whole(0))
         with self._lock:
             if not self.predict_one(x):
                 return {"experts": {}, "relevance": {}, "neighbours": []}
             assert self._model is not None
-            inputs, targets = self._inputs.keys, self._targets.keys
-            shares, relevance, neighbours = self._model.explain(n_neighbours)
-            return {
-                "experts": {
-                    name: dict(zip(targets, row.tolist(), strict=True))
-                    for name, row in zip(self._settings.members, shares, strict=True)
-                },
-                "relevance": dict(zip(("clock", *inputs), relevance.tolist(), strict=True)),
-                "neighbours": [
-                    {
-                        "row": number,
-                        "similarity": similarity,
-                        "x": dict(zip(inputs, point[1:].tolist(), strict=True)),
-                        "y": dict(zip(targets, self._map.backward(y).tolist(), strict=True)),
-                    }
-                    for number, similarity, point, y in neighbours
-                ],
-            }
+            return explain_prediction(self._model, self._inputs.keys, self._targets.keys, self._map, n_neighbours)
 
     # ------------------------------------------------------------------ drift
 
     def _watch(self) -> None:
-        """Show the detector how the last row was predicted, and act when it sees drift."""
+        """Show the detector how well the last row was predicted, and react to drift."""
         assert self._model is not None and self.drift_detector is not None
         surprise = self._model.stack.surprise
         if math.isnan(surprise) or self._model.n_learnt <= WARM_UP:
@@ -515,11 +488,6 @@ class MOMoGPRegressor(base.MultiTargetRegressor):
     # ------------------------------------------------------------------ control
 
     @property
-    def inputs(self) -> tuple[Hashable, ...]:
-        """Names of the inputs seen so far."""
-        return self._inputs.keys
-
-    @property
     def targets(self) -> tuple[Hashable, ...]:
         """Names of the targets seen so far."""
         return self._targets.keys
@@ -529,73 +497,35 @@ class MOMoGPRegressor(base.MultiTargetRegressor):
         """Rows learnt."""
         return 0 if self._model is None else self._model.n_learnt
 
-    def freeze(self) -> None:
-        """Stop learning: `learn_one` leaves the model as it is until `unfreeze`.
-
-        That includes the last rows that the experts on lags go by: for long rests choose ``experts`` without them.
-        """
-        self._frozen = True
-
-    def unfreeze(self) -> None:
-        """Learn again."""
-        self._frozen = False
-
     @property
     def hyperparameters(self) -> list[dict[str, Any]]:
-        """Of each GP expert: its circuit, rows, targets, lengthscales by input, and noise ratio."""
-        found: list[dict[str, Any]] = []
+        """Hyper-parameters of each leaf: its expert, rows, targets, lengthscales by input, and noise ratio."""
         with self._lock:
             if self._model is None:
-                return found
-            names = ("clock", *self._inputs.keys)
-            for expert, tree in zip(self._model.settings.members, self._model.trees, strict=False):
-                for leaf in tree.leaves():
-                    lengths = leaf.covariance.lengthscales(leaf.theta)
-                    found.append({
-                        "expert": expert, "rows": leaf.n_rows,
-                        "targets": [self._targets.keys[p] for p in leaf.targets],
-                        "lengthscales": dict(zip(names[tree.start :], lengths.tolist(), strict=True)),
-                        "noise": leaf.noise,
-                    })  # fmt: skip
-        return found
+                return []
+            return leaf_hyperparameters(self._model, self._inputs.keys, self._targets.keys)
 
     @property
     def relevance(self) -> dict[Hashable, float]:
-        """Share of each input (and of the ``"clock"`` where it takes part) in telling rows apart now; sums to one.
+        """Share of each input (and of the ``"clock"`` if an expert sees it) in telling rows apart now; sums to one.
 
-        The mean over all GP experts, by their rows and their weights, of variance over squared lengthscale. Empty
-        before there are two different rows. Cost: once through all rows that are kept.
+        The mean over all leaves, by their rows and their weights, of variance over squared lengthscale. Empty before
+        there are two different rows. Cost: once through all rows that are kept.
         """
         with self._lock:
-            model = self._model
-            if model is None or not model.trees:
-                return {}
-            total = np.zeros(1 + model.n_inputs)
-            # Never zero: experts that have lost all weight still tell rows apart.
-            for tree, weights in zip(model.trees, model.root_weights() + 1e-12, strict=False):
-                for leaf in tree.leaves():
-                    X, _ = leaf.data()
-                    varying = (X != X[:1]).any(axis=0)
-                    # An expert in which nothing varies has no say.
-                    if varying.any():
-                        squares = np.where(varying, X.std(axis=0) * leaf.inputs[1], 0.0) ** 2
-                        total[tree.start :] += leaf.n_rows * weights[leaf.targets].sum() * squares / squares.sum()
-            first = min(tree.start for tree in model.trees)
-            names = ("clock", *self._inputs.keys)[first:]
-        shares = total[first:] / (total.sum() or 1.0)
-        return dict(zip(names, shares.tolist(), strict=True)) if total.any() else {}
+            return {} if self._model is None else relevance_of_inputs(self._model, self._inputs.keys)
 
     def set_hyperparameters(self, lengthscales: Mapping[Any, float] | None = None, noise: float | None = None) -> None:
-        """Set lengthscales by input (``"clock"`` for the time) and the noise ratio in all GP experts.
+        """Set lengthscales by input (``"clock"`` for the time) and the noise ratio in all leaves.
 
-        They are tuned from there on, unless ``tuning_evaluations`` is 0. There must have been a row.
+        Tuning starts from there, unless ``tuning_evaluations`` is 0. At least one row must have been learnt.
         """
         with self._lock:
             self._set_hyperparameters(dict(lengthscales or {}), noise)
 
     def _set_hyperparameters(self, given: dict[Any, float], noise: float | None) -> None:
         if self._model is None:
-            raise ValueError("no row has been learnt yet: there are no experts whose hyper-parameters could be set")
+            raise ValueError("no row has been learnt yet: learn one before setting hyper-parameters")
         names = ("clock", *self._inputs.keys)
         for name in given:
             if name not in names:
@@ -608,7 +538,7 @@ class MOMoGPRegressor(base.MultiTargetRegressor):
         self._model.set_hyperparameters(columns, noise)
 
     def retune(self) -> None:
-        """Tune the GP experts in use anew, step by step as rows come."""
+        """Tune the leaves in use again, step by step as rows come."""
         with self._lock:
             if self._model is not None:
                 self._model.retune()
@@ -619,175 +549,47 @@ class MOMoGPRegressor(base.MultiTargetRegressor):
         with self._lock:
             if self._model is None:
                 return {}
-            weights, targets = self._model.root_weights().copy(), self._targets.keys
-        return {
-            name: dict(zip(targets, row.tolist(), strict=True))
-            for name, row in zip(self._settings.members, weights, strict=True)
-        }
+            return by_expert(self._model, self._model.root_weights(), self._targets.keys)
 
     # ------------------------------------------------------------------ as text and as files
 
     def describe(self) -> str:
         """The model in a few lines: rows, targets, experts with their weights, leaves, memory."""
-        if self._model is None:
-            return f"{type(self).__name__}: no rows yet"
         with self._lock:
-            return self._describe(self._model)
+            if self._model is None:
+                return f"{type(self).__name__}: no rows yet"
+            text = "\n".join(describe_model(self._model))
+            return f"{type(self).__name__}: {text}, {len(self.drift_events)} drifts"
 
-    def _describe(self, model: StreamModel) -> str:
-        lines = [
-            f"{type(self).__name__}: {model.n_learnt} rows learnt, {len(model.rows)} kept; "
-            f"{model.n_inputs} inputs, {model.n_targets} targets"
-        ]
-        weights = model.root_weights().mean(axis=1)
-        for k, name in enumerate(self._settings.members):
-            text = f"  {name:>16s}  weight {weights[k]:.3f}"
-            if k < len(model.trees):
-                tree = model.trees[k]
-                sizes = [leaf.n_rows for leaf in tree.leaves()]
-                text += f"  {len(sizes)} experts of at most {max(sizes)} rows, depth {tree.depth}"
-            lines.append(text)
-        lines.append(f"  {model.nbytes / 1e6:.1f} MB, {len(model.jobs)} jobs waiting, {len(self.drift_events)} drifts")
-        return "\n".join(lines)
+    def _learnt_state(self) -> dict[str, Any]:
+        return {
+            "inputs": self._inputs.state(), "targets": self._targets.state(), "time": self._time,
+            "pending": [
+                [Vocabulary([key]).state(), *row_state(x), time]
+                for key, (x, time) in self._pending.items()
+            ],
+            "drift_events": list(self.drift_events),
+        }  # fmt: skip
 
-    def _repr_html_(self) -> str:
-        return f"<pre>{html.escape(self.describe())}</pre>"
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes held by rows, factors and statistics."""
-        with self._lock:
-            return 0 if self._model is None else self._model.nbytes
-
-    def save(self, path: str | PathLike[str]) -> None:
-        """Write the model to a file that `momostream.load` reads; see `momostream.storage.models`."""
-        from momostream.storage import models
-
-        models.save(self, path)
-
-    def _state(self) -> dict[str, Any]:
-        """What the model has become, as plain data."""
-        with self._lock:
-            return {
-                "inputs": self._inputs.state(), "targets": self._targets.state(), "time": self._time,
-                "pending": [
-                    [_key_state(key), Vocabulary(x).state(), np.array([*x.values()], dtype=np.float64), time]
-                    for key, (x, time) in self._pending.items()
-                ],
-                "drift_events": list(self.drift_events), "frozen": self._frozen,
-                "model": None if self._model is None else self._model.state(),
-            }  # fmt: skip
-
-    def _restore(self, state: dict[str, Any]) -> None:
-        self._inputs = Vocabulary.from_state(state["inputs"])
-        self._targets = Vocabulary.from_state(state["targets"])
-        self._map = TargetMap([self._target(name) for name in self._targets.keys], self._targets.keys)
-        self._buffers()
+    def _restore_learnt(self, state: Mapping[str, Any]) -> None:
         self._time, self.drift_events = state["time"], list(state["drift_events"])
         self._pending = {
-            _key_from_state(key): (dict(zip(Vocabulary.from_state(names).keys, values.tolist(), strict=True)), time)
+            Vocabulary.from_state(key).keys[0]: (row_from_state(names, values), time)
             for key, names, values, time in state["pending"]
         }
-        self._frozen = state["frozen"]
-        if state["model"] is not None:
-            self._model = StreamModel.from_state(self._settings, state["model"])
 
-    def __getstate__(self) -> dict[str, Any]:
-        """Parameters, and what was learnt as plain data: arrays that share memory do not survive copying."""
-        with self._lock:
-            kept = {k: v for k, v in self.__dict__.items() if k not in ("_lock", "_model", "_x", "_y")}
-            # Deep: the original, in this or another thread, may go on learning before this is written or restored.
-            return deepcopy({**kept, "_model": None if self._model is None else self._model.state()})
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        model = state.pop("_model")
-        self.__dict__.update(state)
-        self._lock = threading.RLock()
-        self._model = None if model is None else StreamModel.from_state(self._settings, model)
-        self._buffers()
-
-
-def _known(x: Mapping[Any, Any]) -> dict[Hashable, float]:
-    """The numbers of a row, without those that are missing."""
-    numbers = {key: as_number(key, value) for key, value in x.items()}
-    return {key: number for key, number in numbers.items() if not math.isnan(number)}
+    def _restored_model(self, state: Any) -> StreamModel:
+        return StreamModel.from_state(self._settings, state)
 
 
 def _seconds(name: Hashable, value: Any) -> float | None:
-    """A timestamp as a number; None where it is missing."""
-    if isinstance(value, datetime):
-        stamp = value if value.tzinfo is not None else value.replace(tzinfo=UTC)
-        # pandas' NaT is a datetime that differs from itself.
-        seconds = stamp.timestamp() if stamp == stamp else math.nan
-    elif isinstance(value, np.datetime64):
-        seconds = math.nan if np.isnat(value) else float(value.astype("datetime64[us]").astype(np.int64)) / 1e6
-    elif isinstance(value, date):
-        seconds = datetime(value.year, value.month, value.day, tzinfo=UTC).timestamp()
-    else:
-        seconds = as_number(name, value)
-    return None if math.isnan(seconds) else seconds
-
-
-def _check_frame(frame: pd.DataFrame, what: str) -> None:
-    columns = getattr(frame, "columns", None)
-    if columns is None or not hasattr(columns, "is_unique"):
-        raise TypeError(f"{what} must be a pandas DataFrame, got {type(frame).__name__}")
-    if not columns.is_unique:
-        raise ValueError(f"{what} has two columns {columns[columns.duplicated()][0]!r}")
-
-
-@contextmanager
-def _row_named(frame: pd.DataFrame, i: int, what: str) -> Iterator[None]:
-    """Say in errors which row it was."""
-    try:
-        yield
-    except (TypeError, ValueError) as error:
-        raise type(error)(f"row {frame.index[i]!r} of {what}: {error}") from None
-
-
-def _columns(frame: pd.DataFrame, what: str) -> dict[Hashable, Array]:
-    """Columns of a frame as numbers; what is no number is refused by row and column."""
-    _check_frame(frame, what)
-    if all(dtype.kind in "fiub" for dtype in frame.dtypes):
-        # At once: looking at columns one by one costs more than predicting a row.
-        matrix = frame.to_numpy(dtype=np.float64, na_value=np.nan)
-        if not (np.abs(matrix) > LARGEST).any():
-            return dict(zip(frame.columns, matrix.T, strict=True))
-    columns: dict[Hashable, Array] = {}
-    for name in frame.columns:
-        column = frame[name]
-        if column.dtype.kind in "fiub":
-            values = column.to_numpy(dtype=np.float64, na_value=np.nan)
-            bad = np.flatnonzero(np.abs(values) > LARGEST)
-            looked_at = bad[:1]
-        else:
-            values = np.empty(len(frame))
-            looked_at = np.arange(len(frame))
-        for i in looked_at:
-            with _row_named(frame, i, what):
-                values[i] = as_number(name, column.iloc[i])
-        columns[name] = values
-    return columns
-
-
-def _matrix(columns: Mapping[Hashable, Array], names: tuple[Hashable, ...], n_rows: int) -> Array:
-    """Columns in this order; NaN where there is none."""
-    out = np.full((n_rows, len(names)), np.nan)
-    for j, name in enumerate(names):
-        if name in columns:
-            out[:, j] = columns[name]
-    return out
-
-
-def _first(values: Array) -> float:
-    """The first value that is there; NaN if there is none."""
-    known = values[~np.isnan(values)]
-    return float(known[0]) if len(known) else math.nan
-
-
-def _key_state(key: Hashable) -> Any:
-    return Vocabulary([key]).state()
-
-
-def _key_from_state(state: Any) -> Hashable:
-    return Vocabulary.from_state(state).keys[0]
+    """A timestamp as a number, seconds since 1970 for dates; None if it is missing."""
+    # pandas' NaT is a datetime that differs from itself.
+    if isinstance(value, datetime) and value == value:
+        # Not by `as_time`, which drops nanoseconds.
+        return (value if value.tzinfo is not None else value.replace(tzinfo=UTC)).timestamp()
+    found = as_time(name, value)
+    if found is None:
+        return None
+    time, kind = found
+    return time if kind == NUMBER else time / 1e6

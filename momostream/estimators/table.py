@@ -1,4 +1,4 @@
-"""`MOMoGPRegressor` for scikit-learn: rows are exchangeable, there is no clock, `fit` starts afresh."""
+"""`MOMoGPRegressor` for scikit-learn: the order of rows has no meaning, and `fit` starts afresh."""
 
 from __future__ import annotations
 
@@ -27,62 +27,62 @@ Array = NDArray[np.float64]
 
 
 class MOMoGPRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
-    """Multi-output mixture of Gaussian processes.
+    """Predicts several targets of a table with a mixture of Gaussian processes.
 
-    A root sum over experts, each of which is a probabilistic circuit (sums, covariate gates, output splits) with
-    Gaussian processes at the bottom, or a Bayesian linear model. The defaults fit one exact Gaussian process per
-    expert for all outputs up to 8,192 rows, and circuits of local ones above that. No scaling of inputs or
-    outputs is needed. NaN in ``X`` or ``y`` is a missing value.
+    The root of the mixture is a sum over experts. An expert is a probabilistic circuit (sums, gates on inputs, splits
+    of the targets) with Gaussian processes on regions of the rows at the bottom, or a Bayesian linear model. By
+    default, each circuit is one exact Gaussian process for all targets up to 8,192 rows, and a circuit of local ones
+    above that. Inputs and targets need no scaling. NaN in ``X`` or ``y`` is a missing value.
 
     Parameters
     ----------
     experts
         Children of the root sum: ``"linear"``, or a kernel (``"matern12"``, ``"matern32"``, ``"matern52"``,
-        ``"rbf"``, each optionally followed by ``"+linear"``) for a GP circuit. ``"warped KERNEL"`` sees the
-        covariates through their quantiles, ``"residual KERNEL"`` is trained on what the linear expert leaves.
+        ``"rbf"``, each optionally followed by ``"+linear"``) for a circuit of Gaussian processes. ``"warped KERNEL"``
+        sees the inputs through their quantiles, ``"residual KERNEL"`` learns the residuals of the linear expert.
     max_points
-        M: a node with more rows than this is split by gates. None: 8,192 where all rows of `fit` fit into that, else
-        1,024.
+        M: gates split a region with more rows than this. None: 8,192 if all rows of `fit` fit into one region of that
+        size, else 1,024.
     n_components
         K_S: children of a sum inside a circuit.
     n_cells
         K_Px: cells of a gate; 1 means no gates (``max_points`` then has no effect).
     n_groups
-        K_Py: groups of an output split; 1 means no output splits.
+        K_Py: groups of a split of the targets; 1 means no such splits.
     mixture_depth
         Levels of gates at which sums mix; None mixes at all levels.
     split_by
-        Which covariates gates cut first: ``"relevance"`` (variance over squared lengthscale) or ``"variance"``.
+        Inputs that gates cut first, by ``"relevance"`` (variance over squared lengthscale) or ``"variance"``.
     group_by
-        How outputs are split: ``"random"`` or ``"independence"`` (conditional independence test).
+        Rule by which targets are split: at ``"random"`` or by ``"independence"`` (conditional independence test).
     outputs
-        ``"joint"``: one circuit for all outputs. ``"separate"``: one for each.
+        ``"joint"``: one circuit for all targets. ``"separate"``: one for each.
     coupling
-        ``"shared"``: the outputs of a region share one factor, with full covariance between them and Student-t
-        tails. ``"independent"``: one Gaussian GP per output and region.
+        ``"shared"``: the targets of a region share one factor, with full covariance between them and Student-t
+        tails. ``"independent"``: one Gaussian process per target and region.
     hyperparameters
-        ``"own"`` for each region, or ``"tied"``: one set per expert (per output where coupling is independent).
+        ``"own"`` for each region, or ``"tied"``: one set per expert (per target with ``coupling="independent"``).
     weights
-        ``"stacking"``: the mixture with the best held-out density, per output. ``"posterior"``: exact Bayes.
+        ``"stacking"``: the mixture with the best held-out density, per target. ``"posterior"``: exact Bayes.
         ``"uniform"``.
     stacking
-        What is held out: ``"loo"``, one row at a time (rows are exchangeable), or ``"blocks"``, stretches of rows
-        (rows are ordered and the future is a new stretch).
+        Rows that are held out: ``"loo"``, one at a time (if the order of rows has no meaning), or ``"blocks"``,
+        stretches of rows (if rows are in order of time and the model predicts a new stretch).
     n_blocks
         Number of stretches for ``stacking="blocks"``.
     discount
-        Weight of a row relative to the next newer one in the covariance of the outputs; 1 is exact Bayes.
+        Weight of a row relative to the next newer one in the covariance of the targets; 1 is exact Bayes.
     tuning_points
         Rows per gradient of the marginal likelihood at most.
     max_iterations
         L-BFGS iterations per region at most; 0 keeps the starting hyper-parameters.
     start
-        Where regions start tuning: ``"prior"`` (its centre, or the result for all rows) or ``"random"``.
+        Starting point of the tuning of a region: ``"prior"`` (its centre, or the result for all rows) or ``"random"``.
     restarts
-        Further random starts per region; the best end wins.
+        Further random starts per region; the best result is kept.
     memory_budget
-        Bytes of Cholesky factors kept at most, beside the one in use; colder ones are rebuilt when needed, which
-        changes no float but takes time. None keeps all.
+        Bytes of Cholesky factors kept at most, beside the one in use. Others are rebuilt when needed, which takes time
+        but does not change any float. None keeps all.
     structure
         A `momostream.Circuit` to use instead of learning one, for every expert that is a circuit. Its regions are never
         split; ``weights="uniform"`` keeps its weights.
@@ -91,14 +91,14 @@ class MOMoGPRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
     verbose
         1: progress bars on a terminal, 2: anywhere, 0: none.
     random_state
-        Seed of sampled rows, random output splits and restarts.
+        Seed of sampled rows, random splits of targets and restarts.
 
     Attributes
     ----------
     model_
         The fitted core model.
     weights_
-        Data frame of the root's weights, one row per expert, one column per output.
+        Data frame of the root's weights, one row per expert, one column per target.
     n_features_in_, feature_names_in_, target_names_
         Shape and names of the training data; ``target_names_`` is None when targets had no names.
 
@@ -176,7 +176,7 @@ class MOMoGPRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
 
     @classmethod
     def from_preset(cls, name: str, **changes: Any) -> Self:
-        """A corner of the family: ``"exact"``, ``"sumgp"``, ``"dsmgp"`` or ``"momogp"``.
+        """A member of the model family: ``"exact"``, ``"sumgp"``, ``"dsmgp"`` or ``"momogp"``.
 
         Parameters
         ----------
@@ -216,7 +216,7 @@ class MOMoGPRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
             rows, targets = self._checked(X, y, reset=True)
             model = Model(settings).fit(rows, _two_dimensional(targets))
         except BaseException:
-            # The width and names of these columns have been noted already: what was fitted before must not see them.
+            # scikit-learn has stored the width and names of these columns already: an earlier fit must not see them.
             self.__dict__ = before
             raise
         self.model_, self._one_target = model, targets.ndim == 1
@@ -224,11 +224,11 @@ class MOMoGPRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
         return self
 
     def partial_fit(self, X: ArrayLike, y: ArrayLike) -> Self:
-        """Go on from more rows without tuning again; the first call is `fit`.
+        """Learn more rows without tuning again; the first call is `fit`.
 
-        Rows are appended to the regions they fall into, and regions above M rows are split. Stacking weights move with
-        how well each expert predicted the new rows before learning them; hyper-parameters, tails and the correlation of
-        residuals stay as `fit` left them, and so do all parameters of the estimator.
+        Rows are appended to the regions into which they fall, and regions above M rows are split. Stacking weights
+        follow how well each expert predicted the new rows before learning them. Hyper-parameters, tails, the
+        correlation of residuals and all parameters of the estimator stay as `fit` left them.
 
         Parameters
         ----------
@@ -261,7 +261,7 @@ class MOMoGPRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
         return Settings(**parameters, seed=int(random_state.randint(np.iinfo(np.int32).max)))
 
     def _checked(self, X: ArrayLike, y: ArrayLike, reset: bool) -> tuple[Array, Array]:
-        _refuse_unusable(X, "X")
+        _check_values(X, "X")
         rows = validate_data(
             self, X, reset=reset, dtype=np.float64, order="C", ensure_all_finite="allow-nan", ensure_min_samples=1
         )
@@ -271,7 +271,7 @@ class MOMoGPRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
         shape = getattr(y, "shape", (1,))
         if len(shape) not in (1, 2) or shape[-1] == 0:
             raise ValueError(f"y must have shape (n_samples,) or (n_samples, n_targets), not {tuple(shape)}")
-        _refuse_unusable(y, "y")
+        _check_values(y, "y")
         targets = check_array(
             y, dtype=np.float64, order="C", ensure_2d=False, ensure_all_finite="allow-nan", input_name="y"
         )
@@ -303,7 +303,7 @@ class MOMoGPRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
             Shape of ``mean``; or (n_samples, n_samples) with ``n_targets`` as last axis if there are several.
         """
         if return_std and return_cov:
-            raise RuntimeError("at most one of return_std and return_cov can be asked for")
+            raise RuntimeError("use at most one of return_std and return_cov")
         rows = self._rows(X)
         if return_cov:
             mean, cov = self.model_.covariance_between_rows(rows)
@@ -356,7 +356,7 @@ class MOMoGPRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
 
     def _rows(self, X: ArrayLike) -> Array:
         check_is_fitted(self, "model_")
-        _refuse_unusable(X, "X")
+        _check_values(X, "X")
         rows: Array = validate_data(self, X, reset=False, dtype=np.float64, order="C", ensure_all_finite="allow-nan")
         return rows
 
@@ -370,10 +370,9 @@ class MOMoGPRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
         """Weights of the root sum: one row per expert, one column per target."""
         check_is_fitted(self, "model_")
         model = self.model_
-        table = np.exp(
-            np.broadcast_to(model.log_weights.reshape(len(model.members), -1), (len(model.members), model.n_outputs))
-        )
-        return pd.DataFrame(table, index=[member.name for member in model.members], columns=self._target_names())
+        names = [expert.name for expert in model.members]
+        log_weights = np.broadcast_to(model.log_weights.reshape(len(names), -1), (len(names), model.n_outputs))
+        return pd.DataFrame(np.exp(log_weights), index=names, columns=self._target_names())
 
     def describe(self) -> str:
         """The circuits as text: gates with names and cuts, weights, rows per region."""
@@ -381,21 +380,21 @@ class MOMoGPRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
         return self.model_.describe(self._input_names(), self._target_names())
 
     def lengthscales(self) -> pd.DataFrame:
-        """Lengthscales as a table: one column per covariate; expert, region, targets, rows and noise are the index.
+        """Lengthscales as a table: one column per input; expert, region, targets, rows and noise are the index.
 
-        Those of warped experts are in units of normal scores, the others in the units of the covariates.
+        Those of warped experts are in units of normal scores, the others in the units of the inputs.
         """
         check_is_fitted(self, "model_")
         labels, lengths, names = [], [], self._target_names()
-        for member in self.model_.members:
-            if not isinstance(member, CircuitExpert):
+        for expert in self.model_.members:
+            if not isinstance(expert, CircuitExpert):
                 continue
-            for number, (region, outputs) in enumerate(zip(member.regions, member.outputs, strict=True)):
+            for number, (region, outputs) in enumerate(zip(expert.regions, expert.outputs, strict=True)):
                 targets = ", ".join(names[p] for p in outputs)
                 noise = region.covariance.noise(region.theta)
-                labels.append((member.name, number, targets, region.n_rows, noise))
+                labels.append((expert.name, number, targets, region.n_rows, noise))
                 lengths.append(region.covariance.lengthscales(region.theta))
-        # In the index, so that a covariate of the same name is no trouble.
+        # In the index, so that an input may have the same name.
         levels = ["expert", "region", "targets", "rows", "noise"]
         index = pd.MultiIndex.from_arrays(list(zip(*labels, strict=True)) or [[]] * len(levels), names=levels)
         table = np.reshape(lengths, (len(labels), self.n_features_in_))
@@ -420,7 +419,7 @@ def _two_dimensional(targets: Array) -> Array:
 
 
 def _plain(y: Any) -> Any:
-    """Targets as something numpy understands; a polars frame knows how to become an array."""
+    """Values as something that numpy understands; a polars frame knows how to become an array."""
     return y.to_numpy() if hasattr(y, "to_numpy") else y
 
 
@@ -433,21 +432,23 @@ def _column_names(y: Any) -> tuple[Hashable, ...] | None:
     return tuple(columns)
 
 
-def _refuse_unusable(values: Any, what: str) -> None:
-    """Name the first row and column with an infinite or absurdly large value or a value that is no number."""
+def _check_values(values: Any, what: str) -> None:
+    """Raise an error that names the first row and column with a value that is infinite, too large or not a number."""
     if not (hasattr(values, "shape") or isinstance(values, list | tuple)):
         return
     columns = _column_names(values)
     try:
         table = np.asarray(_plain(values))
     except ValueError:
-        return  # ragged: scikit-learn's own words are clear
+        return  # ragged: the message of scikit-learn is clear
     if table.dtype.kind in "mM":
-        raise TypeError(f"{what} holds dates or durations, first at {_place((0,) * table.ndim, columns)}: use numbers")
+        raise TypeError(
+            f"{what} holds dates or durations, first at {_position((0,) * table.ndim, columns)}: use numbers"
+        )
     if table.dtype.kind not in "OfiubUS" or table.ndim not in (1, 2):
         return
     if table.dtype.kind in "OUS":
-        _refuse_objects(table, what, columns)
+        _check_objects(table, what, columns)
         return
     # As float64: the bound does not fit into smaller floats.
     large = np.abs(table) > np.float64(LARGEST) if table.dtype.kind == "f" else np.zeros(table.shape, dtype=bool)
@@ -456,11 +457,11 @@ def _refuse_unusable(values: Any, what: str) -> None:
         raise _unusable(what, float(table[tuple(unusable[0])]), unusable[0], columns)
 
 
-def _refuse_objects(table: NDArray[Any], what: str, columns: tuple[Hashable, ...] | None) -> None:
-    """Look at columns of mixed kinds value by value."""
-    for place, value in np.ndenumerate(table):
+def _check_objects(table: NDArray[Any], what: str, columns: tuple[Hashable, ...] | None) -> None:
+    """The same for columns of mixed types, value by value."""
+    for index, value in np.ndenumerate(table):
         if isinstance(value, date | timedelta | np.datetime64 | np.timedelta64) or value is pd.NaT:
-            raise TypeError(f"{what} holds the date or duration {value} at {_place(place, columns)}: use numbers")
+            raise TypeError(f"{what} holds the date or duration {value} at {_position(index, columns)}: use numbers")
         if not isinstance(value, str | bytes | float):
             continue
         try:
@@ -468,22 +469,22 @@ def _refuse_objects(table: NDArray[Any], what: str, columns: tuple[Hashable, ...
         except ValueError:
             text = value if isinstance(value, bytes) else str(value)
             raise ValueError(
-                f"{what} holds the text {text!r} at {_place(place, columns)}: could not convert string to float; "
+                f"{what} holds the text {text!r} at {_position(index, columns)}: could not convert string to float; "
                 "use numbers, or NaN for missing values"
             ) from None
         if abs(number) > LARGEST:
-            raise _unusable(what, number, place, columns)
+            raise _unusable(what, number, index, columns)
 
 
-def _unusable(what: str, number: float, place: Any, columns: tuple[Hashable, ...] | None) -> ValueError:
+def _unusable(what: str, number: float, index: Any, columns: tuple[Hashable, ...] | None) -> ValueError:
     words = "infinity" if np.isinf(number) else f"{number:g}, which is too large,"
     return ValueError(
-        f"{what} contains {words} at {_place(place, columns)}: "
+        f"{what} contains {words} at {_position(index, columns)}: "
         f"use finite numbers up to {LARGEST:g} in size, or NaN for missing values"
     )
 
 
-def _place(index: Any, columns: tuple[Hashable, ...] | None) -> str:
+def _position(index: Any, columns: tuple[Hashable, ...] | None) -> str:
     row = f"row {int(index[0])}"
     if len(index) == 1:
         return row

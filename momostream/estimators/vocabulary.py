@@ -1,7 +1,7 @@
-"""Keys of dicts as columns of arrays, and what counts as a number.
+"""Keys of dicts as columns of arrays.
 
-A feed's rows are dicts whose keys come in any order, go missing and join later; below the facades there are only
-columns. A `Vocabulary` holds the translation.
+The rows of a feed are dicts whose keys come in any order, go missing and join later; the core models know columns only.
+A `Vocabulary` translates between them.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ import numpy.typing as npt
 
 from momostream._numbers import LARGEST, USUAL, as_number
 
-__all__ = ["Vocabulary"]
+__all__ = ["Vocabulary", "row_from_state", "row_state"]
 
 _KEY_TYPES: dict[str, type] = {kind.__name__: kind for kind in (str, int, float, bool)}
 
 
 class Vocabulary:
-    """Columns of the keys of a feed, in an order that does not depend on that of the dicts.
+    """Columns of the keys of a feed, in an order that does not depend on the order of the dicts.
 
     Parameters
     ----------
@@ -43,7 +43,7 @@ class Vocabulary:
     >>> values
     array([nan,  7.])
 
-    Keys without a column are reported; whoever learns gives them one, at the end:
+    `encode` returns keys without a column; `columns` gives them one, at the end:
 
     >>> new = inputs.encode({"wind": 8.0, "air": 1.2}, values)
     >>> new, inputs.columns(new), inputs.keys
@@ -59,7 +59,7 @@ class Vocabulary:
     def _set(self, keys: Iterable[Hashable]) -> None:
         self._columns = {key: column for column, key in enumerate(keys)}
         n = len(self._columns)
-        # An itemgetter of fewer than two keys returns no tuple.
+        # An itemgetter of one key returns its value, not a tuple.
         self._pick = itemgetter(*self._columns) if n > 1 else lambda row: tuple(row[key] for key in self._columns)
         self._write: Callable[..., None] = struct.Struct(f"{n}d").pack_into
 
@@ -100,12 +100,12 @@ class Vocabulary:
         Returns
         -------
         tuple
-            Keys that have a value and no column: normally none. Nothing is registered.
+            Keys that have a value but no column, normally none. They are not registered.
 
         Raises
         ------
         TypeError, ValueError
-            For a value that is no number, or too large, see `as_number`. `out` is then as it was.
+            For a value that is not a number, or too large; see `as_number`. `out` then stays as it was.
         """
         if type(row) is dict and len(row) == len(self._columns) == len(out):
             try:
@@ -133,7 +133,7 @@ class Vocabulary:
         Raises
         ------
         TypeError
-            For keys other than texts, finite numbers, and tuples of them.
+            For keys other than strings, finite numbers, and tuples of them.
 
         Examples
         --------
@@ -155,6 +155,16 @@ class Vocabulary:
         return f"Vocabulary({', '.join(map(repr, self._columns))})"
 
 
+def row_state(row: Mapping[Hashable, float]) -> list[Any]:
+    """Return a row as plain data: its keys and its numbers."""
+    return [Vocabulary(row).state(), np.array([*row.values()], dtype=np.float64)]
+
+
+def row_from_state(keys: Iterable[Any], values: npt.NDArray[np.float64]) -> dict[Hashable, float]:
+    """Return the row with this `row_state`."""
+    return dict(zip(Vocabulary.from_state(keys).keys, values.tolist(), strict=True))
+
+
 def _plain(key: Hashable) -> Hashable:
     """Return a key without numpy: equal to it, but with the `repr` of Python."""
     if isinstance(key, np.str_ | np.integer | np.floating | np.bool_) and not isinstance(key, np.timedelta64):
@@ -169,7 +179,7 @@ def _key_state(key: Hashable) -> list[Any]:
         return [name, [_key_state(part) for part in key]]
     if _KEY_TYPES.get(name) is not type(key) or (isinstance(key, float) and not math.isfinite(key)):
         raise TypeError(
-            f"cannot save the key {key!r} of type {name}: use texts, finite numbers, or tuples of them as keys"
+            f"cannot save the key {key!r} of type {name}: use strings, finite numbers, or tuples of them as keys"
         )
     return [name, key]
 

@@ -5,14 +5,29 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 
-import numpy as np
+from momostream._checks import Constraint, check_settings, flag, names, optional, whole
+from momostream.gp.covariance import KERNELS, Covariance
+from momostream.stream.settings import STREAM_CONSTRAINTS, StreamSettings
 
-from momostream.stream.settings import StreamSettings
-
-__all__ = ["RESIDUAL", "HorizonSettings"]
+__all__ = ["RESIDUAL", "SEASON", "SEASONS", "HorizonSettings"]
 
 LINEAR = ("last value", "season", "own lags", "wide lags")
 RESIDUAL = "residual "
+
+SEASON = whole(2)
+SEASONS = Constraint(
+    lambda seasons: isinstance(seasons, tuple) and all(map(SEASON.accepts, seasons)),
+    "a tuple of whole numbers of at least 2",
+)
+CONSTRAINTS: dict[str, Constraint] = {
+    "horizon": whole(1),
+    "experts": names(*LINEAR, "matern32"),
+    "lags": optional(whole(1)),
+    "seasons": optional(SEASONS),
+    "conformal": flag(),
+    # These are handed to the circuits.
+    **{name: STREAM_CONSTRAINTS[name] for name in ("max_points", "window", "memory_budget", "seed")},
+}
 
 
 @dataclass(frozen=True)
@@ -30,32 +45,13 @@ class HorizonSettings:
     seed: int | None = None
 
     def __post_init__(self) -> None:
-        """Check every parameter."""
-        for name in ("horizon", "lags"):
-            value = getattr(self, name)
-            if value is None and name == "lags":
-                continue
-            if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
-                raise ValueError(f"{name}={value!r} is not accepted: use a whole number of at least 1")
-        seasons = self.seasons
-        if seasons is not None and (
-            not isinstance(seasons, tuple)
-            or any(isinstance(s, bool) or not isinstance(s, int | np.integer) or s < 2 for s in seasons)
-        ):
-            raise ValueError(
-                f"seasons={seasons!r} is not accepted: use a tuple of whole numbers of at least 2, or None"
-            )
-        known = isinstance(self.experts, tuple) and all(isinstance(name, str) for name in self.experts)
-        if not known or not self.experts or len(set(self.experts)) < len(self.experts):
-            raise ValueError(f"experts={self.experts!r} is not accepted: use a tuple of different names")
-        names = [name.removeprefix(RESIDUAL) for name in self.experts]
-        if "lags" in names:
-            raise ValueError("the expert 'lags' is one of the regressor: use 'own lags' or 'wide lags'")
+        """Check every parameter before any row comes."""
+        check_settings(self, CONSTRAINTS)
+        for name in self.experts:
+            if name not in LINEAR:
+                _check_circuit(name)
         if any(name.startswith(RESIDUAL) for name in self.experts) and "wide lags" not in self.experts:
-            raise ValueError(f"experts={self.experts!r}: residuals are those of 'wide lags', which take no part")
-        # Checks the names of the circuits and the rest.
-        for part in ("plain", "residual"):
-            _ = getattr(self, part)
+            raise ValueError(f"experts={self.experts!r} is not accepted: 'residual' experts require 'wide lags'")
 
     def _circuits(self, kernels: list[str]) -> StreamSettings | None:
         if not kernels:
@@ -72,5 +68,18 @@ class HorizonSettings:
 
     @cached_property
     def residual(self) -> StreamSettings | None:
-        """Circuits on what the wide regression leaves."""
+        """Circuits on the residuals of the wide regression."""
         return self._circuits([name.removeprefix(RESIDUAL) for name in self.experts if name.startswith(RESIDUAL)])
+
+
+def _check_circuit(name: str) -> None:
+    kernel = name.removeprefix(RESIDUAL)
+    if kernel == "lags":
+        raise ValueError(f"unknown expert {name!r}: it belongs to MOMoGPRegressor, use 'own lags' or 'wide lags'")
+    try:
+        Covariance.parse(kernel.removeprefix("clock "))
+    except ValueError:
+        raise ValueError(
+            f"unknown expert {name!r}: use {', '.join(map(repr, LINEAR))}, a kernel ({', '.join(KERNELS)}, optionally "
+            f"followed by '+linear'), or {RESIDUAL!r} and a kernel"
+        ) from None

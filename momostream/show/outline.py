@@ -257,7 +257,7 @@ class Stream(NamedTuple):
             return None
         core = model._model
         if isinstance(core, StreamModel):
-            experts = core.settings.members
+            experts = core.settings.expert_names
             trees = dict(zip(experts, core.trees, strict=False))
             names: list[Hashable] = ["clock", *model._inputs.keys]
             return cls(experts, core.root_weights().mean(axis=1), trees, names, list(model._targets.keys))

@@ -51,8 +51,8 @@ class StreamModel(Circuits):
         super().__init__(settings, n_inputs, n_targets)
         self.inputs = RunningMoments(n_inputs)
         self.lags = Autoregression(n_inputs, n_targets, settings.forgetting) if settings.has_lags else None
-        self.stack = Stack(len(settings.members), n_targets, settings.eta)
-        self.log_evidence = np.zeros(len(settings.members))
+        self.stack = Stack(len(settings.expert_names), n_targets, settings.eta)
+        self.log_evidence = np.zeros(len(settings.expert_names))
         self._scratch()
 
     def _scratch(self) -> None:
@@ -187,7 +187,7 @@ class StreamModel(Circuits):
         else:
             self.inputs.learn_rows(np.ascontiguousarray(X))
         numbers = self.rows.extend(points, Y)
-        plane_rows = np.empty((len(X), 5, len(self.settings.members), self.n_targets))
+        plane_rows = np.empty((len(X), 5, len(self.settings.expert_names), self.n_targets))
         self._fill(plane_rows, lambda k, P, a, b: self.trees[k].learn_rows(numbers, P, Y, a, b), points)
         if self.lags is not None:
             part = np.empty((len(X), 2, 3, self.n_targets))
@@ -212,7 +212,7 @@ class StreamModel(Circuits):
         points = np.column_stack([times, np.where(np.isnan(X), self.inputs.mean, X)])
         if not self._is_stacked:
             return _many_mixtures(self, points, names)
-        plane_rows = np.empty((len(X), 5, len(self.settings.members), self.n_targets))
+        plane_rows = np.empty((len(X), 5, len(self.settings.expert_names), self.n_targets))
         self._fill(plane_rows, lambda k, P, a, b: self.trees[k].predict_rows(P, a, b), points)
         if self.lags is not None:
             part = np.empty((2, len(X), 3, self.n_targets))

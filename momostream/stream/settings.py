@@ -2,31 +2,41 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, field
 
-import numpy as np
-
+from momostream._checks import Constraint, at_least, check_settings, names, one_of, optional, positive, whole
 from momostream.gp.covariance import KERNELS, Covariance
 from momostream.stream.lags import Autoregression
 from momostream.stream.stack import ETA
 from momostream.stream.tree import Growth
 
-__all__ = ["StreamSettings"]
+__all__ = ["STREAM_CONSTRAINTS", "StreamSettings"]
 
-CHOICES = {
-    "split_by": ("relevance", "variance"),
-    "group_by": ("random", "independence"),
-    "coupling": ("shared", "independent"),
-    "weights": ("stacking", "posterior", "uniform"),
+STREAM_CONSTRAINTS: dict[str, Constraint] = {
+    "experts": names("clock matern32", "matern32", "lags"),
+    "max_points": whole(8),
+    "n_components": whole(1),
+    "n_groups": whole(1),
+    "mixture_depth": optional(whole(0)),
+    "split_by": one_of("relevance", "variance"),
+    "group_by": one_of("random", "independence"),
+    "coupling": one_of("shared", "independent"),
+    "weights": one_of("stacking", "posterior", "uniform"),
+    "eta": positive(1.0),
+    "discount": positive(1.0),
+    "forgetting": positive(1.0),
+    "tuning_points": whole(4),
+    "tuning_evaluations": whole(0),
+    "tuning_interval": whole(1),
+    "first_tuning": at_least(4.0),
+    "tuning_growth": at_least(1.01),
+    "child_width": at_least(1e-3),
+    "window": optional(whole(1)),
+    "memory_budget": optional(whole(0)),
+    "seed": optional(whole(0)),
 }
-LEAST = {
-    "max_points": 8, "n_components": 1, "n_groups": 1, "mixture_depth": 0, "tuning_points": 4,
-    "tuning_evaluations": 0, "tuning_interval": 1, "window": 1, "memory_budget": 0,
-}  # fmt: skip
-OPTIONAL = ("mixture_depth", "window", "memory_budget")
 
-# Experts that do not see the time keep and are tuned on so many times more rows: all their rows matter, not the newest.
+# Leaves that do not see the time keep, and are tuned on, so many times more rows: all rows matter, not only the newest.
 WITHOUT_CLOCK = 1.5
 
 
@@ -58,36 +68,12 @@ class StreamSettings:
     circuits: tuple[tuple[int, Covariance], ...] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        """Check every parameter, so that a mistake is named before any row is lost to it."""
-        for name, accepted in CHOICES.items():
-            if getattr(self, name) not in accepted:
-                allowed = ", ".join(map(repr, accepted))
-                raise ValueError(f"{name}={getattr(self, name)!r} is not accepted: use one of {allowed}")
-        for name, bound in LEAST.items():
-            value = getattr(self, name)
-            if value is None and name in OPTIONAL:
-                continue
-            if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < bound:
-                raise ValueError(f"{name}={value!r} is not accepted: use a whole number of at least {bound}")
-        if self.seed is not None and (
-            isinstance(self.seed, bool) or not isinstance(self.seed, int | np.integer) or self.seed < 0
-        ):
-            raise ValueError(f"seed={self.seed!r} is not accepted: use a whole number of at least 0, or None")
-        for name in ("discount", "forgetting", "eta"):
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, float | int) or not 0.0 < value <= 1.0:
-                raise ValueError(f"{name}={value!r} is not accepted: use a number above 0 and at most 1")
-        for name, least in {"first_tuning": 4.0, "tuning_growth": 1.01, "child_width": 1e-3}.items():
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, float | int) or not least <= value < math.inf:
-                raise ValueError(f"{name}={value!r} is not accepted: use a number of at least {least}")
+        """Check every parameter before any row comes."""
+        check_settings(self, STREAM_CONSTRAINTS)
         object.__setattr__(self, "circuits", self._read_experts())
 
     def _read_experts(self) -> tuple[tuple[int, Covariance], ...]:
         """First column and covariance of each circuit."""
-        known = isinstance(self.experts, tuple) and all(isinstance(name, str) for name in self.experts)
-        if not known or not self.experts or len(set(self.experts)) < len(self.experts):
-            raise ValueError(f"experts={self.experts!r} is not accepted: use a tuple of different names")
         circuits = []
         for name in self.experts:
             if name == "lags":
@@ -109,13 +95,13 @@ class StreamSettings:
         return "lags" in self.experts
 
     @property
-    def members(self) -> tuple[str, ...]:
-        """Names of the experts as the stack counts them."""
-        names: list[str] = [name for name in self.experts if name != "lags"]
-        return tuple(names) + (Autoregression.EXPERTS if self.has_lags else ())
+    def expert_names(self) -> tuple[str, ...]:
+        """Names of the experts in the order of the stack."""
+        circuits = tuple(name for name in self.experts if name != "lags")
+        return circuits + (Autoregression.EXPERTS if self.has_lags else ())
 
     def growth(self, start: int) -> Growth:
-        """What a tree that sees the points from this column on needs to know."""
+        """How a tree grows that sees the columns of the points from this one on."""
         depth = 10**9 if self.mixture_depth is None else self.mixture_depth
         more = WITHOUT_CLOCK if start else 1.0
         return Growth(

@@ -1,13 +1,10 @@
-"""`MOMoGPForecaster`: names, times, gaps, errors that change nothing, copies and files, against the core model."""
+"""`MOMoGPForecaster`: names, errors that change nothing, bounds, strategies and history, against the core model."""
 
 from __future__ import annotations
 
 import copy
-import hashlib
 import math
-import pickle
-import threading
-from datetime import UTC, date, datetime, timedelta
+from datetime import timedelta
 from random import Random
 from types import SimpleNamespace
 
@@ -18,42 +15,9 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 from momostream import MOMoGPForecaster, load
 from momostream.distributions.forecast import Forecast
-from momostream.horizon.calendar import HOUR, as_time, calendar_terms
 from momostream.horizon.model import HorizonModel
 from momostream.horizon.settings import HorizonSettings
-from momostream.storage import container
-
-LINEAR = ("last value", "season", "own lags")
-SMALL = {"horizon": 4, "experts": LINEAR, "seed": 0}
-START = datetime(2024, 3, 1)
-
-
-def feed(n, seed=0):
-    """Two series that go together, one of which follows an input."""
-    random = Random(seed)
-    wind = 8.0
-    for _ in range(n):
-        wind += 0.2 * (8.0 - wind) + random.gauss(0.0, 0.5)
-        pitch = random.random()
-        yield {"pitch": pitch}, {"wind": wind, "power": 60.0 * wind - 100.0 * pitch + random.gauss(0.0, 5.0)}
-
-
-def trained(n=60, seed=0, **settings):
-    model = MOMoGPForecaster(**{**SMALL, **settings})
-    for x, y in feed(n, seed):
-        model.learn_one(y, x)
-    return model
-
-
-def timed(model, times, value=float):
-    for t, time in enumerate(times):
-        model.learn_one({"y": value(t)}, {"at": time})
-    return model
-
-
-def checksum(model):
-    return hashlib.sha256(container.dumps("state", model._state())).hexdigest()
-
+from tests.estimators.series import SMALL, START, checksum, feed, trained
 
 # ------------------------------------------------------------------ rows in, forecasts out
 
@@ -119,14 +83,6 @@ def test_before_the_first_value():
     assert (model.forecast(2, with_dist=True).std > 1.0).all(axis=None)
 
 
-def test_the_order_of_keys_does_not_matter():
-    model, other = trained(), MOMoGPForecaster(**SMALL)
-    for x, y in feed(60):
-        other.learn_one(dict(reversed(y.items())), {"late": None, **x})
-    assert other.forecast(4) == model.forecast(4)
-    assert other.series == model.series and other.inputs == model.inputs
-
-
 @pytest.mark.parametrize("factor", [2.0**-20, 2.0**30])
 def test_units_do_not_matter(factor):
     model, other = trained(80), MOMoGPForecaster(**SMALL)
@@ -182,153 +138,6 @@ def test_a_new_series_is_forecast_at_once():
     model.learn_one({"wind": 8.0, "rain": 3.0})
     assert model.series == ("power", "wind", "rain")
     assert [row["rain"] for row in model.forecast(2)] == pytest.approx([3.0, 3.0], abs=1.0)
-
-
-# ------------------------------------------------------------------ times
-
-
-@pytest.mark.parametrize(
-    "stamp",
-    [
-        lambda t: START + timedelta(hours=t),
-        lambda t: pd.Timestamp(START) + pd.Timedelta(hours=t),
-        lambda t: np.datetime64("2024-03-01T00", "h") + np.timedelta64(t, "h"),
-        lambda t: START.replace(tzinfo=UTC) + timedelta(hours=t),
-    ],
-)
-def test_dates_bring_times_and_the_calendar(stamp):
-    model = timed(MOMoGPForecaster(**SMALL, time="at"), map(stamp, range(30)), lambda t: math.sin(t / 3))
-    assert model._model.seasons == (24, 48, 168) and model.inputs == ()
-    forecast = model.forecast(3, with_dist=True)
-    first = pd.Timestamp(stamp(30))
-    assert list(forecast.index) == [first + pd.Timedelta(hours=k) for k in range(3)]
-    times = as_time("at", stamp(0))[0] + HOUR * np.arange(30)
-    past = model._model.past
-    assert_allclose(past.inputs[past.first : past.last + 1, 0], calendar_terms(times, HOUR), atol=1e-9)
-
-
-def test_the_calendar_of_the_steps_is_known_in_advance():
-    model = MOMoGPForecaster(**SMALL, time="at")
-    core = HorizonModel(HorizonSettings(**SMALL, seasons=(24, 48, 168)), 1, 5)
-    times = as_time("at", START)[0] + HOUR * np.arange(64)
-    terms = calendar_terms(times, HOUR)
-    for t in range(60):
-        value, load = math.sin(t / 24 * 2 * math.pi), float(t % 5)
-        model.learn_one({"y": value}, {"at": START + timedelta(hours=t), "load": load})
-        core.learn(np.array([value]), np.array([load, *terms[t]]))
-    planes = core.joint(np.column_stack([[3.0, np.nan, np.nan, np.nan], terms[60:]])).planes
-    assert_allclose(
-        model.forecast(4, [{"load": 3.0}, {}, {}, {}], with_dist=True).arrays.mean,
-        (planes[4] * planes[0]).sum(axis=0),
-    )
-
-
-def test_a_late_name_leaves_the_calendar_as_it_is():
-    model = MOMoGPForecaster(**SMALL, time="at")
-    for t in [*range(10), 14]:
-        model.learn_one({"y": 1.0} if t < 14 else {"late": 1.0}, {"at": START + timedelta(hours=t)})
-    past = model._model.past
-    expected = calendar_terms(as_time("at", START)[0] + HOUR * np.arange(15), HOUR)
-    assert_allclose(past.inputs[past.first : past.last + 1, 0], expected, atol=1e-9)
-
-
-def test_days_and_numbers_have_no_time_of_day():
-    model = timed(MOMoGPForecaster(**SMALL, time="at"), [date(2024, 1, 1) + timedelta(t) for t in range(9)])
-    assert model._model.n_inputs == 2 and model._settings.seasons is None
-    assert model.forecast(1, with_dist=True).index[0] == pd.Timestamp("2024-01-10")
-    model = timed(MOMoGPForecaster(**SMALL, time="at"), [0.5 * t for t in range(9)])
-    assert model._model.n_inputs == 0
-    assert list(model.forecast(2, with_dist=True).index) == [4.5, 5.0]
-
-
-def test_seasons_that_are_given_stay():
-    times = [START + timedelta(hours=t) for t in range(9)]
-    assert timed(MOMoGPForecaster(**SMALL, time="at", seasons=12), times)._model.seasons == (12, 24)
-    assert timed(MOMoGPForecaster(**SMALL, time="at", seasons=(7, 5)), times)._model.seasons == (7, 5)
-    assert timed(MOMoGPForecaster(**SMALL, time="at", seasons=()), times)._model.seasons == ()
-
-
-@pytest.mark.parametrize("first", [2, 20])
-def test_gaps_are_filled_with_missing_rows(first):
-    # Also one that is there before the step is known.
-    hours = [*range(first), *range(first + 3, 40)]
-    model = timed(MOMoGPForecaster(**SMALL, time="at"), [START + timedelta(hours=t) for t in hours])
-    rows = model._model.past
-    observed = rows.observed[rows.first : rows.last + 1, 0]
-    assert len(observed) == 40 and np.flatnonzero(np.isnan(observed)).tolist() == [first, first + 1, first + 2]
-    assert model.n_rows == 37
-    # As the rows that did not come, said out loud.
-    spoken = MOMoGPForecaster(**SMALL, time="at")
-    for t in range(40):
-        spoken.learn_one({"y": hours.index(t)} if t in hours else {}, {"at": START + timedelta(hours=t)})
-    assert spoken.forecast(4) == model.forecast(4)
-
-
-def test_jitter_is_ignored():
-    random = Random(0)
-    times = [START + timedelta(minutes=10 * t + random.uniform(-2, 2)) for t in range(300)]
-    model = timed(MOMoGPForecaster(**SMALL, time="at"), times, math.sin)
-    assert model._model.n_rows == 300 and model._model.seasons == (144, 288, 1008)
-
-
-def test_long_gaps_are_not_filled():
-    model = timed(MOMoGPForecaster(**SMALL, time="at"), [0, 1, 2, 3, 4, 2000, 2001])
-    assert model._model.n_rows == 7
-
-
-def test_rows_without_a_timestamp_follow_at_the_usual_step():
-    model = timed(MOMoGPForecaster(**SMALL, time="at"), range(6))
-    model.learn_one({"y": 6.0})
-    model.learn_one({"y": 7.0}, {"at": None})
-    assert list(model.forecast(1, with_dist=True).index) == [8.0]
-    early = timed(MOMoGPForecaster(**SMALL, time="at"), range(2))
-    with pytest.raises(ValueError, match="row 2: there is no timestamp 'at'"):
-        early.learn_one({"y": 2.0}, {"at": pd.NaT})
-
-
-def test_forecasts_before_the_step_is_known():
-    model = timed(MOMoGPForecaster(**SMALL, time="at"), [START, START + timedelta(hours=1)])
-    assert model.forecast(2, with_dist=True).index.name == "step"
-    assert len(model.forecast(2)) == 2
-
-
-def test_rows_may_be_empty_while_the_step_is_found():
-    model = MOMoGPForecaster(**SMALL, time="at")
-    for t in range(12):
-        model.learn_one({"y": float(t)} if t >= 6 else {}, {"at": START + timedelta(hours=t), "late": float(t)})
-    assert model.series == ("y",) and model.inputs == ("late",) and model.n_rows == 12
-    assert model.forecast(1, with_dist=True).index[0] == pd.Timestamp(START + timedelta(hours=12))
-
-
-def test_another_step_brings_another_calendar():
-    hourly = [START + timedelta(hours=t) for t in range(20)]
-    faster = [hourly[-1] + timedelta(minutes=10 * t) for t in range(1, 60)]
-    model = timed(MOMoGPForecaster(**SMALL, time="at"), hourly + faster)
-    assert model._model.seasons == (144, 288, 1008)
-    assert model.forecast(1, with_dist=True).index[0] == faster[-1] + timedelta(minutes=10)
-
-
-def test_times_that_go_back_are_refused():
-    model = timed(MOMoGPForecaster(**SMALL, time="at"), [START + timedelta(hours=t) for t in range(6)])
-    before = checksum(model)
-    with pytest.raises(ValueError, match=r"row 6: .*2024-03-01 03:00:00 comes before 2024-03-01 05:00:00"):
-        model.learn_one({"y": 1.0}, {"at": START + timedelta(hours=3)})
-    with pytest.raises(ValueError, match="repeats 2024-03-01 05:00:00"):
-        model.learn_one({"y": 1.0}, {"at": START + timedelta(hours=5)})
-    with pytest.raises(ValueError, match="row 6: the timestamp is a number"):
-        model.learn_one({"y": 1.0}, {"at": 1e18})
-    with pytest.raises(ValueError, match="with a time zone"):
-        model.learn_one({"y": 1.0}, {"at": datetime(2025, 1, 1, tzinfo=UTC)})
-    with pytest.raises(TypeError, match="row 6: the time 'at' is text, '2024-03-02': parse it first"):
-        model.learn_one({"y": 1.0}, {"at": "2024-03-02"})
-    assert checksum(model) == before
-
-
-def test_a_date_among_the_inputs_says_what_to_do():
-    with pytest.raises(
-        TypeError, match="row 0: the value of 'month' is a datetime: if it is the time, say time='month'"
-    ):
-        MOMoGPForecaster(**SMALL).learn_one(1.0, {"month": START})
 
 
 # ------------------------------------------------------------------ errors
@@ -392,14 +201,13 @@ def test_wrong_forecasts_are_named(horizon, xs, words):
     [
         ({"horizon": 0}, "horizon=0"),
         ({"strategy": "both"}, "strategy='both'"),
-        ({"strategy": "recursive", "conformal": True}, "conformal=True needs"),
+        ({"strategy": "recursive", "conformal": True}, "conformal=True requires"),
         ({"lags": 0}, "lags=0"),
-        ({"seasons": 1}, "seasons"),
-        ({"seasons": [24]}, "seasons"),
-        ({"experts": ("oracle",)}, "oracle"),
-        ({"bounds": {"power": (1.0, 0.0)}}, "lower bound"),
-        ({"bounds": {"power": 3.0}}, "pair"),
-        ({"transforms": {"power": "cube"}}, "cube"),
+        ({"seasons": 1}, "seasons=1 is not accepted: use a whole number of at least 2, or a tuple of them, or None"),
+        ({"seasons": [24]}, r"seasons=\[24\] is not accepted"),
+        ({"conformal": "maybe"}, "conformal='maybe' is not accepted: use True or False"),
+        ({"experts": ("lags",)}, "use 'own lags' or 'wide lags'"),
+        ({"experts": ("own lags", "residual rbf")}, "'residual' experts require 'wide lags'"),
     ],
 )
 def test_wrong_parameters_are_named(settings, words):
@@ -656,129 +464,17 @@ def test_weights():
     assert set(lines["series"][lines["row"] == 256]) == {"power", "wind", "rain"}
 
 
-def test_freeze():
-    model = trained()
-    model.freeze()
-    before = checksum(model)
-    model.learn_one({"wind": 3.0, "new": 1.0}, {"newer": 2.0})
-    assert checksum(model) == before
-    with pytest.raises(ValueError, match="infinite"):
-        model.learn_one({"wind": math.inf})
-    model.unfreeze()
-    model.learn_one({"wind": 3.0})
-    assert model.n_rows == 61
-
-
-def test_text():
-    model = trained(100)
-    assert repr(model).startswith("MOMoGPForecaster")
-    text = model.describe()
+def test_describe_names_series_and_experts():
+    text = trained(100).describe()
     assert "100 rows learnt; 2 series, 1 inputs, 4 steps ahead" in text and "last value  weight 0." in text
-    assert model._repr_html_() == f"<pre>{text}</pre>"
-    assert model.nbytes > 1000
 
 
-# ------------------------------------------------------------------ copies and files
-
-
-def saved(model, path):
-    model.save(path / "model.momo")
-    return load(path / "model.momo")
-
-
-SETTINGS = {
-    "default": {"horizon": 3, "max_points": 16, "seed": 0},
-    "linear": SMALL,
-    "time": {**SMALL, "time": "at"},
-    "conformal": {**SMALL, "conformal": True},
-    "bounds": {**SMALL, "bounds": {"wind": (-50.0, None)}, "transforms": {"power": ("sqrt", 1e4)}},
-}
-
-
-@pytest.mark.parametrize("twin", ["deepcopy", "pickle", "file"])
-@pytest.mark.parametrize("n", [0, 2, 90])
-@pytest.mark.parametrize("name", SETTINGS)
-def test_copies_go_on_bit_for_bit(name, n, twin, tmp_path):
-    model, other = MOMoGPForecaster(**SETTINGS[name]), None
-    for t, (x, y) in enumerate(feed(n + 30)):
-        x["at" if name == "time" else "pitch"] = START + timedelta(hours=t) if name == "time" else x["pitch"]
-        if t == n:
-            if twin == "deepcopy":
-                other = copy.deepcopy(model)
-            else:
-                other = pickle.loads(pickle.dumps(model)) if twin == "pickle" else saved(model, tmp_path)
-            assert checksum(other) == checksum(model)
-        model.learn_one(y, x)
-        if other is not None:
-            other.learn_one(y, x)
-            assert other.forecast(3) == model.forecast(3)
-    assert checksum(other) == checksum(model)
-    assert other._get_params() == model._get_params()
-
-
-def test_a_copy_leaves_the_original_alone():
-    model = trained()
-    before = checksum(model)
-    twin = copy.deepcopy(model)
-    for x, y in feed(20, seed=9):
-        twin.learn_one(y, x)
-    assert checksum(model) == before and checksum(twin) != before
-
-
-def test_clone_starts_afresh():
-    model = trained()
-    clone = model.clone()
-    assert clone.n_rows == 0 and clone.forecast(2) == []
-    for x, y in feed(60):
-        clone.learn_one(y, x)
-    assert checksum(clone) == checksum(model)
-
-
-def test_files_hold_what_was_decided(tmp_path):
+def test_files_keep_the_history_of_weights(tmp_path):
     model = trained(130)
-    model.freeze()
-    again = saved(model, tmp_path)
-    assert isinstance(again, MOMoGPForecaster) and again.n_rows == 130
+    model.save(tmp_path / "model.momo")
+    again = load(tmp_path / "model.momo")
+    assert len(again.weights_history) > 0
     pd.testing.assert_frame_equal(again.weights_history, model.weights_history)
-    again.learn_one({"wind": 1.0})
-    assert again.n_rows == 130
-    odd = MOMoGPForecaster(**SMALL)
-    odd.learn_one({frozenset(): 1.0})
-    with pytest.raises(TypeError, match="frozenset"):
-        odd.save(tmp_path / "model.momo")
-    assert load(tmp_path / "model.momo").n_rows == 130
-
-
-def test_foreign_and_altered_files(tmp_path):
-    path = tmp_path / "model.momo"
-    container.write(path, "note", {})
-    with pytest.raises(container.FileFormatError, match="holds a note"):
-        load(path)
-    model = trained(20)
-    state = model._state()
-    state["model"].pop("past")
-    container.write(path, "forecaster", {"parameters": {**model._get_params()}, "state": state})
-    with pytest.raises(container.FileFormatError, match="do not fit"):
-        load(path)
-
-
-def test_threads_wait_for_each_other():
-    model, errors = MOMoGPForecaster(**SMALL), []
-
-    def learn(part):
-        try:
-            for x, y in feed(60, seed=part):
-                model.learn_one(y, x)
-                model.forecast(2)
-        except Exception as error:  # noqa: BLE001
-            errors.append(error)
-
-    threads = [threading.Thread(target=learn, args=(part,)) for part in range(3)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert errors == [] and model.n_rows == 180
 
 
 def test_steps_that_have_hardly_been_learnt_do_not_run_away():

@@ -1,4 +1,4 @@
-"""The scikit-learn face: its contract, frames in and out, shapes, and errors that name the place."""
+"""The estimator of scikit-learn: its contract, presets, shapes, tables of weights and lengthscales, learning on."""
 
 from __future__ import annotations
 
@@ -21,22 +21,7 @@ import momostream
 from momostream.batch.nodes import Circuit
 from momostream.estimators.presets import PRESETS
 from momostream.estimators.table import MOMoGPRegressor
-
-
-def toy(n=60, n_outputs=2, seed=0):
-    rng = np.random.default_rng(seed)
-    X = rng.uniform(-2, 2, size=(n, 3))
-    common = rng.normal(size=(n, 1))
-    Y = (
-        np.sin(1.5 * X[:, :1] + np.arange(n_outputs))
-        + 0.5 * X[:, 1:2]
-        + 0.1 * (common + rng.normal(size=(n, n_outputs)))
-    )
-    return X, Y
-
-
-def quick(**parameters):
-    return MOMoGPRegressor(**{"max_iterations": 3, "random_state": 0, **parameters})
+from tests.estimators.tables import INPUTS, TARGETS, quick, toy
 
 
 @parametrize_with_checks(
@@ -51,7 +36,7 @@ def test_contract(estimator, check):
     check(estimator)
 
 
-# ---------------------------------------------------------------------------------------------------- the family
+# ------------------------------------------------------------------ the family
 
 
 def test_one_independent_region_is_scikit_learn_s_gaussian_process():
@@ -100,7 +85,7 @@ def test_better_than_the_mean_and_calibrated_on_new_rows():
     assert 0.82 < np.mean((lower < truth) & (truth < upper)) < 0.97
 
 
-# ---------------------------------------------------------------------------------------------------- tools around it
+# ------------------------------------------------------------------ tools around it
 
 
 def test_pipeline_and_scaler_change_nothing_but_round_off():
@@ -170,94 +155,7 @@ def test_random_state_may_be_a_generator_or_none():
         quick(random_state="seven").fit(X, Y)
 
 
-# ---------------------------------------------------------------------------------------------------- frames
-
-INPUTS, TARGETS = ["wind", "pitch", "yaw"], ["power", "load"]
-
-
-def test_pandas_names_are_kept():
-    X, Y = toy()
-    model = quick(max_points=40).fit(pd.DataFrame(X, columns=INPUTS), pd.DataFrame(Y, columns=TARGETS))
-    frame = pd.DataFrame(X[:9], columns=INPUTS, index=range(100, 109))
-    assert list(model.feature_names_in_) == INPUTS
-    assert model.target_names_ == tuple(TARGETS)
-    distribution = model.predict_distribution(frame)
-    assert distribution.targets == tuple(TARGETS)
-    assert distribution.condition({"load": Y[:9, 1]}).targets == ("power",)
-    assert_array_equal(model.predict(frame), quick(max_points=40).fit(X, Y).predict(X[:9]))
-    assert list(model.weights_.columns) == TARGETS
-    assert any(f"gate {name} at" in model.describe() for name in INPUTS)
-
-
-def test_columns_in_another_order_are_refused():
-    X, Y = toy()
-    model = quick().fit(pd.DataFrame(X, columns=INPUTS), Y)
-    with pytest.raises(ValueError, match="feature names"):
-        model.predict(pd.DataFrame(X, columns=INPUTS[::-1]))
-
-
-def test_pandas_series_as_target():
-    X, Y = toy()
-    model = quick().fit(pd.DataFrame(X, columns=INPUTS), pd.Series(Y[:, 0], name="power"))
-    assert model.target_names_ == ("power",)
-    assert model.predict(pd.DataFrame(X[:9], columns=INPUTS)).shape == (9,)
-    assert model.predict_distribution(pd.DataFrame(X[:9], columns=INPUTS)).targets == ("power",)
-
-
-def test_nullable_and_integer_columns():
-    X, Y = toy(20)
-    frame = pd.DataFrame({"a": pd.array([*range(19), None], dtype="Int64"), "b": X[:, 0].astype("float32")})
-    targets = pd.DataFrame({"y": pd.array([None, *range(19)], dtype="Float64"), "z": np.arange(20)})
-    model = quick().fit(frame, targets)
-    assert_allclose(model.model_.input_means[0], 9.0)
-    assert np.isfinite(model.predict(frame)).all()
-
-
-def test_polars_frames():
-    pl = pytest.importorskip("polars")
-    X, Y = toy()
-    model = quick().fit(pl.DataFrame(X, schema=INPUTS), pl.DataFrame(Y, schema=TARGETS))
-    assert list(model.feature_names_in_) == INPUTS
-    assert model.target_names_ == tuple(TARGETS)
-    plain = quick().fit(X, Y)
-    frame = pl.DataFrame(X[:9], schema=INPUTS)
-    assert_array_equal(model.predict(frame), plain.predict(X[:9]))
-    assert model.predict_distribution(frame).targets == tuple(TARGETS)
-    model.partial_fit(frame, pl.DataFrame(Y[:9], schema=TARGETS))
-    assert_array_equal(model.predict(frame), plain.partial_fit(X[:9], Y[:9]).predict(X[:9]))
-
-
-def test_polars_series_and_nulls():
-    pl = pytest.importorskip("polars")
-    X, Y = toy(20)
-    frame = pl.DataFrame({"a": [None, *X[1:, 0]], "b": X[:, 1]})
-    model = quick().fit(frame, pl.Series("power", [*Y[:-1, 0], None]))
-    assert model.target_names_ == ("power",)
-    assert model.predict(frame).shape == (20,)
-    # The last row has no target and does not count.
-    assert_allclose(model.model_.input_means[0], X[1:-1, 0].mean())
-    assert model.model_.n_rows == 19
-    assert quick().fit(frame, pl.Series(Y[:, 0])).target_names_ is None
-
-
-def test_arrays_have_no_names():
-    X, Y = toy()
-    model = quick().fit(X.tolist(), Y.tolist())
-    assert model.target_names_ is None
-    assert not hasattr(model, "feature_names_in_")
-    assert model.predict_distribution(X[:2]).targets is None
-    assert list(model.weights_.columns) == ["y0", "y1"]
-    assert model.n_features_in_ == 3
-
-
-def test_names_of_an_earlier_fit_are_forgotten():
-    X, Y = toy()
-    model = quick().fit(pd.DataFrame(X, columns=INPUTS), pd.DataFrame(Y, columns=TARGETS)).fit(X, Y)
-    assert model.target_names_ is None
-    assert not hasattr(model, "feature_names_in_")
-
-
-# ---------------------------------------------------------------------------------------------------- shapes
+# ------------------------------------------------------------------ shapes
 
 
 @pytest.mark.parametrize("weights", ["stacking", "uniform"])
@@ -360,7 +258,7 @@ def test_fit_does_not_touch_the_data():
     assert_array_equal(model.predict(before[0][10:20]), first)
 
 
-# ---------------------------------------------------------------------------------------------------- looking
+# ------------------------------------------------------------------ looking
 
 
 def test_weights_are_a_table():
@@ -417,7 +315,7 @@ def test_nothing_to_say_before_fit(ask):
         getattr(quick(), ask)() if isinstance(ask, str) else ask(quick())
 
 
-# ---------------------------------------------------------------------------------------------------- learning on
+# ------------------------------------------------------------------ learning on
 
 
 def test_the_first_partial_fit_is_fit():
@@ -455,253 +353,3 @@ def test_missing_values_everywhere():
     assert np.isfinite(mean).all()
     assert np.isfinite(std).all()
     assert_array_equal(mean, model.predict(model.model_.input_means[None]))
-
-
-# ---------------------------------------------------------------------------------------------------- errors
-
-
-def broken(X, Y, kind):
-    """Data with one thing wrong, and what must be said about it."""
-    X, Y = pd.DataFrame(X, columns=INPUTS), pd.DataFrame(Y, columns=TARGETS)
-    if kind == "infinite input":
-        X.loc[3, "pitch"] = -np.inf
-        return X, Y, "X contains infinity at row 3, column 'pitch'"
-    if kind == "infinite target":
-        Y.loc[4, "load"] = np.inf
-        return X, Y, "y contains infinity at row 4, column 'load'"
-    if kind == "infinite input without names":
-        X = X.to_numpy().copy()
-        X[5, 2] = np.inf
-        return X, Y, "X contains infinity at row 5, column 2"
-    if kind == "infinite input among objects":
-        X = X.astype(object)
-        X.loc[3, "pitch"] = np.inf
-        return X, Y, "X contains infinity at row 3, column 'pitch'"
-    if kind == "text in inputs":
-        X = X.astype(object)
-        X.loc[2, "yaw"] = "north"
-        return X, Y, "X holds the text 'north' at row 2, column 'yaw'.*could not convert string to float"
-    if kind == "text in targets":
-        Y = Y.astype(object)
-        Y.loc[1, "power"] = "off"
-        return X, Y, "y holds the text 'off' at row 1, column 'power'"
-    if kind == "text in lists":
-        return [[1.0, 2.0, "three"]], [[1.0, 2.0]], "X holds the text 'three' at row 0, column 2"
-    if kind == "text in a string column":
-        return X.assign(yaw=["north"] + ["1"] * (len(X) - 1)), Y, "X holds the text 'north' at row 0, column 'yaw'"
-    if kind == "fewer targets than rows":
-        return X, Y[:-1], "inconsistent numbers of samples"
-    if kind == "no rows":
-        return X[:0], Y[:0], "0 sample"
-    if kind == "three-dimensional targets":
-        return X, np.zeros((len(X), 2, 2)), "y must have shape .* not \\(20, 2, 2\\)"
-    if kind == "no targets":
-        return X, Y[[]], "y must have shape .* not \\(20, 0\\)"
-    if kind == "y is None":
-        return X, None, "requires y to be passed"
-    raise ValueError(kind)
-
-
-KINDS = [
-    "infinite input",
-    "infinite target",
-    "infinite input without names",
-    "infinite input among objects",
-    "text in inputs",
-    "text in targets",
-    "text in lists",
-    "text in a string column",
-    "fewer targets than rows",
-    "no rows",
-    "three-dimensional targets",
-    "no targets",
-    "y is None",
-]
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_wrong_data_is_named_and_leaves_the_model_as_it_was(kind):
-    X, Y = toy(20)
-    frame, targets = pd.DataFrame(X, columns=INPUTS), pd.DataFrame(Y, columns=TARGETS)
-    model = quick(max_iterations=1, max_points=15).fit(frame, targets)
-    first = model.predict(frame, return_std=True)
-    wrong_X, wrong_Y, words = broken(X, Y, kind)
-    for learn in (model.fit, model.partial_fit):
-        with pytest.raises(ValueError, match=words):
-            learn(wrong_X, wrong_Y)
-        for before, after in zip(first, model.predict(frame, return_std=True), strict=True):
-            assert_array_equal(before, after)
-        assert list(model.feature_names_in_) == INPUTS
-        assert model.target_names_ == tuple(TARGETS)
-        assert model.model_.n_rows == 20
-    with pytest.raises(ValueError, match=words):
-        quick().fit(wrong_X, wrong_Y)
-
-
-@pytest.mark.parametrize(
-    ("wrong", "words"),
-    [
-        (lambda X, Y: (X[:, :2], np.full_like(Y, np.nan)), "every value of Y is missing"),
-        (lambda X, Y: (X[:, :2], np.where(Y > 0, np.inf, Y)), "y contains infinity"),
-        (lambda X, Y: (np.hstack([X, X]), Y[:5]), "inconsistent"),
-    ],
-)
-def test_a_failed_fit_of_another_width_leaves_the_model_as_it_was(wrong, words):
-    X, Y = toy(20)
-    model = quick(max_iterations=1).fit(X, Y)
-    first = model.predict(X)
-    with pytest.raises(ValueError, match=words):
-        model.fit(*wrong(X, Y))
-    assert_array_equal(model.predict(X), first)
-    assert model.n_features_in_ == 3
-
-
-def test_wrong_widths_in_partial_fit_and_predict():
-    X, Y = toy(20)
-    model = quick(max_iterations=1).fit(X, Y)
-    first = model.predict(X)
-    with pytest.raises(ValueError, match="X has 2 features, but MOMoGPRegressor is expecting 3"):
-        model.partial_fit(X[:, :2], Y)
-    with pytest.raises(ValueError, match="y has 1 columns, but the model was fitted with 2"):
-        model.partial_fit(X, Y[:, 0])
-    with pytest.raises(ValueError, match="X has 2 features, but MOMoGPRegressor is expecting 3"):
-        model.predict(X[:, :2])
-    with pytest.raises(ValueError, match="X contains infinity at row 1, column 0"):
-        model.predict([[0.0, 0.0, 0.0], [np.inf, 0.0, 0.0]])
-    with pytest.raises(ValueError, match="y contains -1e\\+60, which is too large, at row 2, column 1"):
-        model.partial_fit(X[:3], np.array([[0.0, 0.0], [0.0, 0.0], [0.0, -1e60]]))
-    with pytest.raises(ValueError, match="0 sample"):
-        model.predict(X[:0])
-    with pytest.raises(ValueError, match="X holds the text 'a' at row 0, column 1"):
-        model.predict([[0.0, "a", 0.0]])
-    assert_array_equal(model.predict(X), first)
-
-
-@pytest.mark.parametrize("wrap", [np.asarray, list, pd.Series])
-def test_one_dimensional_inputs_are_refused(wrap):
-    X, Y = toy(20)
-    with pytest.raises(ValueError, match="2D|2-dimensional"):
-        quick().fit(wrap(X[:, 0]), Y)
-
-
-def test_ragged_and_three_dimensional_lists_of_targets():
-    X, _ = toy(2)
-    for wrong in ([[1.0], [1.0, 2.0]], [[[1.0]], [[2.0]]], [[], []]):
-        with pytest.raises(ValueError, match="inhomogeneous|shape|dim 3|0 feature"):
-            quick().fit(X, wrong)
-
-
-def test_infinity_in_a_one_dimensional_target_names_its_row():
-    X, Y = toy(20)
-    y = Y[:, 0].copy()
-    y[6] = np.inf
-    with pytest.raises(ValueError, match="y contains infinity at row 6:"):
-        quick().fit(X, y)
-    with pytest.raises(ValueError, match="y contains infinity at row 6:"):
-        quick().fit(X, list(y))
-
-
-def test_numbers_written_as_text_are_numbers():
-    X, Y = toy(20)
-    text = pd.DataFrame(X, columns=INPUTS).astype(object)
-    text["yaw"] = [repr(float(value)) for value in X[:, 2]]
-    assert_array_equal(quick().fit(text, Y).predict(text), quick().fit(X, Y).predict(X))
-
-
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [
-        ("experts", "linear"),
-        ("experts", None),
-        ("experts", ()),
-        ("experts", ["matern99"]),
-        ("max_points", 1),
-        ("max_points", 2.5),
-        ("n_components", 0),
-        ("n_cells", 0),
-        ("n_groups", "two"),
-        ("mixture_depth", -1),
-        ("split_by", "size"),
-        ("group_by", "size"),
-        ("outputs", 2),
-        ("coupling", "none"),
-        ("hyperparameters", "fixed"),
-        ("weights", "equal"),
-        ("stacking", "cv"),
-        ("n_blocks", 1),
-        ("discount", 0.0),
-        ("tuning_points", 1),
-        ("max_iterations", -1),
-        ("start", "zero"),
-        ("restarts", 0.5),
-        ("memory_budget", "1GB"),
-        ("structure", "gate"),
-        ("n_jobs", "many"),
-        ("n_jobs", 0),
-        ("verbose", "loud"),
-    ],
-)
-def test_bad_parameters_are_named_at_fit_and_leave_the_model_as_it_was(name, value):
-    X, Y = toy(12)
-    model = quick(max_iterations=0, experts=("rbf",)).fit(X, Y)
-    first = model.predict(X)
-    model.set_params(**{name: value})
-    with pytest.raises((ValueError, TypeError), match=name):
-        model.fit(X, Y)
-    assert_array_equal(model.predict(X), first)
-
-
-def test_every_parameter_reaches_the_model():
-    """A parameter of the face that the core does not know, or the other way round, would go unnoticed for long."""
-    face = set(MOMoGPRegressor().get_params()) - {"random_state"}
-    core = {name for name, field in momostream.batch.model.Settings.__dataclass_fields__.items() if field.init} - {
-        "seed"
-    }
-    assert face == core
-    for name in face:
-        assert getattr(MOMoGPRegressor(), name) == momostream.batch.model.Settings.__dataclass_fields__[name].default
-
-
-# ------------------------------------------------------------------ names and kinds of columns
-
-
-def test_integer_names_of_targets_are_names_not_positions():
-    X, Y = toy(30)
-    frame = pd.DataFrame({1: Y[:, 0], 0: Y[:, 1]})
-    distribution = quick(max_iterations=1).fit(X, frame).predict_distribution(X)
-    assert distribution.targets == (1, 0)
-    assert distribution.condition({0: Y[:, 1]}).targets == (1,)
-    plain = quick(max_iterations=1).fit(X, Y).predict_distribution(X)
-    assert_array_equal(distribution.condition({0: Y[:, 1]}).mean, plain.condition({1: Y[:, 1]}).mean)
-
-
-def test_frames_of_targets_are_read_by_name():
-    X, Y = toy(30)
-    frame = pd.DataFrame(Y, columns=TARGETS)
-    model = quick(max_iterations=1).fit(X, frame)
-    distribution = model.predict_distribution(X)
-    assert_array_equal(distribution.log_pdf(frame[TARGETS[::-1]]), distribution.log_pdf(Y))
-    with pytest.raises(ValueError, match="expected the columns"):
-        distribution.log_pdf(frame.rename(columns={TARGETS[0]: "other"}))
-    first = model.predict(X)
-    with pytest.raises(ValueError, match="y has the columns"):
-        model.partial_fit(X, frame[TARGETS[::-1]])
-    assert_array_equal(model.predict(X), first)
-
-
-def test_a_covariate_may_be_called_like_a_level_of_the_table():
-    X, Y = toy(30)
-    table = quick(max_iterations=1).fit(pd.DataFrame(X, columns=["noise", "rows", "region"]), Y).lengthscales()
-    assert list(table.columns) == ["noise", "rows", "region"]
-    assert (table.index.get_level_values("rows") == 30).all()
-
-
-@pytest.mark.parametrize("when", [pd.Timestamp("2020-01-01"), pd.NaT])
-def test_dates_are_refused(when):
-    X, Y = toy(10)
-    frame = pd.DataFrame(X, columns=INPUTS)
-    frame["when"] = pd.Series([when] * 10, dtype="datetime64[ns]")
-    with pytest.raises(TypeError, match="X holds the date or duration .* at row 0, column 'when'"):
-        quick().fit(frame, Y)
-    with pytest.raises(TypeError, match="X holds dates or durations"):
-        quick().fit(frame[["when"]], Y)

@@ -636,7 +636,10 @@ def test_a_feed_that_is_too_wide_goes_without_wide_lags():
 
 @pytest.mark.parametrize(
     ("experts", "words"),
-    [(("lags",), "one of the regressor"), (("own lags", "residual matern32"), "residuals are those of 'wide lags'")],
+    [
+        (("lags",), "belongs to MOMoGPRegressor"),
+        (("own lags", "residual matern32"), "'residual' experts require 'wide lags'"),
+    ],
 )
 def test_experts_that_cannot_be(experts, words):
     with pytest.raises(ValueError, match=words):

@@ -1,0 +1,106 @@
+"""Checks of settings: a table with one constraint for each parameter, and one form of message for all of them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+
+__all__ = [
+    "Constraint",
+    "at_least",
+    "check",
+    "check_settings",
+    "flag",
+    "instance_of",
+    "names",
+    "one_of",
+    "optional",
+    "positive",
+    "whole",
+]
+
+
+class Constraint(NamedTuple):
+    """Which values a parameter accepts, and the words that tell users what to give."""
+
+    accepts: Callable[[Any], bool]
+    use: str
+
+
+def check(name: str, value: Any, constraint: Constraint) -> None:
+    """Raise a ValueError that names the parameter, its value and what to use instead.
+
+    Examples
+    --------
+    >>> check("horizon", 24, whole(1))
+    >>> check("horizon", 0, whole(1))
+    Traceback (most recent call last):
+    ValueError: horizon=0 is not accepted: use a whole number of at least 1
+    """
+    if not constraint.accepts(value):
+        raise ValueError(f"{name}={value!r} is not accepted: use {constraint.use}")
+
+
+def check_settings(settings: object, constraints: Mapping[str, Constraint]) -> None:
+    """Check the attributes of an object, in the order of the table."""
+    for name, constraint in constraints.items():
+        check(name, getattr(settings, name), constraint)
+
+
+def one_of(*values: Any) -> Constraint:
+    """One of a few values."""
+    return Constraint(lambda value: value in values, f"one of {', '.join(map(repr, values))}")
+
+
+def whole(least: int, most: int | None = None) -> Constraint:
+    """A whole number of Python or numpy; True and False are not numbers."""
+
+    def accepts(value: Any) -> bool:
+        is_whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
+        return is_whole and bool(least <= value) and (most is None or bool(value <= most))
+
+    return Constraint(
+        accepts, f"a whole number {f'of at least {least}' if most is None else f'from {least} to {most}'}"
+    )
+
+
+def at_least(least: float) -> Constraint:
+    """A finite number of at least this."""
+    return Constraint(lambda value: _is_number(value) and least <= value < math.inf, f"a number of at least {least:g}")
+
+
+def positive(most: float) -> Constraint:
+    """A number above 0 and at most this."""
+    return Constraint(lambda value: _is_number(value) and 0.0 < value <= most, f"a number above 0 and at most {most:g}")
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, float | int | np.floating | np.integer) and not isinstance(value, bool)
+
+
+def flag() -> Constraint:
+    """True or False."""
+    return Constraint(lambda value: isinstance(value, bool | np.bool_), "True or False")
+
+
+def names(*examples: str) -> Constraint:
+    """A tuple of different names, at least one."""
+
+    def accepts(value: Any) -> bool:
+        are_names = isinstance(value, tuple) and all(isinstance(name, str) for name in value)
+        return are_names and 0 < len(value) == len(set(value))
+
+    return Constraint(accepts, f"a tuple of different names such as {examples!r}")
+
+
+def instance_of(kind: type, words: str) -> Constraint:
+    """An object of a class."""
+    return Constraint(lambda value: isinstance(value, kind), words)
+
+
+def optional(constraint: Constraint) -> Constraint:
+    """The same, or None."""
+    return Constraint(lambda value: value is None or constraint.accepts(value), f"{constraint.use}, or None")

@@ -1,0 +1,153 @@
+"""The common part of both streaming estimators: names, bounds, the lock, freezing, copies and files."""
+
+from __future__ import annotations
+
+import html
+import threading
+from collections.abc import Hashable, Mapping
+from copy import deepcopy
+from os import PathLike
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from momostream.distributions.bounded import Target, TargetMap
+from momostream.estimators.vocabulary import Vocabulary
+
+__all__ = ["StreamingEstimator"]
+
+Array = NDArray[np.float64]
+
+
+class StreamingEstimator:
+    """Names, bounds, a lock, copies and files around a core model, which knows arrays only.
+
+    The constructor of a subclass stores and checks its parameters and then calls `_start`. The subclass says how to
+    take what it has learnt apart (`_learnt_state`, `_restore_learnt`) and how to restore its core model.
+    """
+
+    bounds: dict[Any, tuple[float | None, float | None]] | None
+    transforms: dict[Any, str | tuple[str, float]] | None
+
+    # Key of the names of the targets in saved files.
+    _TARGETS_KEY = "targets"
+    # Attributes that no copy needs.
+    _SCRATCH: tuple[str, ...] = ()
+
+    _model: Any
+
+    def _start(self) -> None:
+        """Attributes of an estimator that has seen no row."""
+        self._lock = threading.RLock()
+        self._frozen = False
+        self._inputs, self._targets = Vocabulary(), Vocabulary()
+        self._model = None
+        # Read before the first row, so that a mistake in bounds or transforms is an error of the constructor.
+        limited = {**(self.bounds or {}), **(self.transforms or {})}
+        self._limited = {name: Target.named(name, self.bounds, self.transforms) for name in limited}
+        self._columns_changed()
+
+    # ------------------------------------------------------------------ names and bounds
+
+    @property
+    def inputs(self) -> tuple[Hashable, ...]:
+        """Names of the inputs seen so far."""
+        return self._inputs.keys
+
+    def _add_columns(self, inputs: Any, targets: Any) -> None:
+        """Give new names their columns."""
+        self._inputs.columns(inputs)
+        self._targets.columns(targets)
+        self._columns_changed()
+
+    def _columns_changed(self) -> None:
+        names = self._targets.keys
+        self._map = TargetMap([self._limited.get(name, Target()) for name in names], names)
+
+    def _check_bounds(self, targets: Mapping[Hashable, float | Array]) -> None:
+        """Raise a ValueError for a value beyond the bounds of its target, before anything is registered."""
+        for name, values in targets.items():
+            if name in self._limited:
+                TargetMap([self._limited[name]], [name]).forward(np.reshape(values, (-1, 1)))
+
+    # ------------------------------------------------------------------ control
+
+    def freeze(self) -> None:
+        """Stop learning: rows are checked and then ignored until `unfreeze`.
+
+        The last values that experts on lags start from stay as they are, too.
+        """
+        self._frozen = True
+
+    def unfreeze(self) -> None:
+        """Learn again."""
+        self._frozen = False
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of rows, factors and statistics."""
+        with self._lock:
+            return 0 if self._model is None else int(self._model.nbytes)
+
+    def describe(self) -> str:
+        """The model in a few lines of text."""
+        raise NotImplementedError
+
+    def _repr_html_(self) -> str:
+        return f"<pre>{html.escape(self.describe())}</pre>"
+
+    def _replace_by(self, fresh: Self) -> None:
+        """Take over all that another estimator has learnt; threads that wait for the lock see it complete."""
+        self.__dict__.update({name: value for name, value in fresh.__dict__.items() if name != "_lock"})
+
+    # ------------------------------------------------------------------ copies and files
+
+    def save(self, path: str | PathLike[str]) -> None:
+        """Write the model to a file that `momostream.load` reads; see `momostream.storage.models`."""
+        from momostream.storage import models
+
+        models.save(self, path)  # type: ignore[arg-type]
+
+    def _state(self) -> dict[str, Any]:
+        """All that was learnt as plain data."""
+        with self._lock:
+            return {**self._learnt_state(), "frozen": self._frozen, "model": self._model_state()}
+
+    def _restore(self, state: Mapping[str, Any]) -> None:
+        """Restore from `_state`."""
+        self._inputs = Vocabulary.from_state(state["inputs"])
+        self._targets = Vocabulary.from_state(state[self._TARGETS_KEY])
+        self._frozen = state["frozen"]
+        self._columns_changed()
+        self._restore_learnt(state)
+        if state["model"] is not None:
+            self._model = self._restored_model(state["model"])
+
+    def _model_state(self) -> Any:
+        return None if self._model is None else self._model.state()
+
+    def _learnt_state(self) -> dict[str, Any]:
+        """The part of `_state` that only this kind of estimator has, with the names of inputs and targets."""
+        raise NotImplementedError
+
+    def _restore_learnt(self, state: Mapping[str, Any]) -> None:
+        raise NotImplementedError
+
+    def _restored_model(self, state: Any) -> Any:
+        raise NotImplementedError
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Parameters, and what was learnt as plain data: arrays that share memory do not survive copying."""
+        left_out = {"_lock", "_map", "_model", *self._SCRATCH}
+        with self._lock:
+            kept = {name: value for name, value in self.__dict__.items() if name not in left_out}
+            # Deep: the original may learn on, in this or another thread, before this is written or restored.
+            return deepcopy({**kept, "_model": self._model_state()})
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        model = state.pop("_model")
+        self.__dict__.update(state)
+        self._lock = threading.RLock()
+        self._columns_changed()
+        self._model = None if model is None else self._restored_model(model)

@@ -18,7 +18,8 @@ from momostream.batch.linear import LinearExpert
 from momostream.batch.passes import Components, log_evidence, mix_between_rows
 from momostream.batch.settings import Settings
 from momostream.batch.weights import LEAST_WEIGHT, Copula, posterior_log_weights, stacking_weights
-from momostream.distributions.joint import CopulaDistribution, Distribution, MixtureDistribution
+from momostream.distributions.copula import CopulaDistribution
+from momostream.distributions.joint import Distribution, MixtureDistribution
 from momostream.distributions.mixtures import Mixture, Multivariate
 from momostream.gp.tuning import TuningJob
 

@@ -28,7 +28,7 @@ class PredictedValues(NamedTuple):
 
     @classmethod
     def of(cls, prediction: Forecast | Prediction, targets: Sequence[Hashable], level: float) -> PredictedValues:
-        """What a prediction says about these targets, with central intervals of this level."""
+        """The predicted values of these targets, with central intervals of this level."""
         return cls.many([prediction], targets, level)[0]
 
     @classmethod
@@ -76,9 +76,9 @@ def _ordered(values: Array, names: Sequence[Hashable], wanted: Sequence[Hashable
     """Columns, the last axis, under these names in the wanted order; NaN where there is none."""
     if tuple(names) == tuple(wanted):
         return values
-    places = {name: place for place, name in enumerate(names)}
+    positions = {name: position for position, name in enumerate(names)}
     found = np.full((*values.shape[:-1], len(wanted)), np.nan)
     for j, name in enumerate(wanted):
-        if name in places:
-            found[..., j] = values[..., places[name]]
+        if name in positions:
+            found[..., j] = values[..., positions[name]]
     return found

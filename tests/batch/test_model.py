@@ -19,7 +19,8 @@ from momostream.batch.model import Model
 from momostream.batch.nodes import GATE, OUTPUTS, REGION, SUM, Circuit
 from momostream.batch.settings import EXACT_ROWS, LOCAL_ROWS, Settings
 from momostream.batch.weights import LEAST_WEIGHT
-from momostream.distributions.joint import CopulaDistribution, MixtureDistribution
+from momostream.distributions.copula import CopulaDistribution
+from momostream.distributions.joint import MixtureDistribution
 from momostream.distributions.student import t_variance
 from momostream.estimators.presets import PRESETS
 from tests import naive

@@ -14,7 +14,7 @@ from scipy.integrate import cumulative_trapezoid, quad
 from scipy.special import expit, ndtr
 
 from momostream.distributions.bounded import BoundedMarginals, Target, TargetMap
-from momostream.distributions.joint import CopulaDistribution
+from momostream.distributions.copula import CopulaDistribution
 from momostream.distributions.marginals import Marginals
 
 TARGETS = [

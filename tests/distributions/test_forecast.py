@@ -16,7 +16,7 @@ from scipy.special import ndtri
 
 from momostream.distributions.bounded import Target, TargetMap
 from momostream.distributions.forecast import COPULA_DOF, Forecast
-from momostream.distributions.joint import CopulaDistribution
+from momostream.distributions.copula import CopulaDistribution
 from momostream.distributions.marginals import Marginals
 
 SERIES = ("wind", ("power", 1), 3)

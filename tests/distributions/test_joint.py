@@ -11,7 +11,8 @@ from scipy import stats
 from scipy.integrate import quad
 from scipy.special import beta
 
-from momostream.distributions.joint import CopulaDistribution, Distribution, MixtureDistribution
+from momostream.distributions.copula import CopulaDistribution
+from momostream.distributions.joint import Distribution, MixtureDistribution
 from momostream.distributions.marginals import Marginals
 from momostream.distributions.mixtures import Mixture, Multivariate, Product, Routed, StudentT
 from momostream.distributions.student import regularise

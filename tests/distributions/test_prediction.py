@@ -10,7 +10,8 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy import stats
 
-from momostream.distributions.joint import CopulaDistribution, Distribution, MixtureDistribution
+from momostream.distributions.copula import CopulaDistribution
+from momostream.distributions.joint import Distribution, MixtureDistribution
 from momostream.distributions.marginals import Marginals
 from momostream.distributions.mixtures import Mixture, StudentT
 from momostream.distributions.prediction import Prediction

@@ -15,7 +15,16 @@ from momostream.distributions.bounded import BoundedMarginals
 from momostream.distributions.joint import Distribution, Names
 from momostream.distributions.marginals import Marginals, row_chunks
 from momostream.distributions.mixtures import StudentT
-from momostream.distributions.student import BoolArray, FloatArray, IntArray, regularise, t_cdf, t_log_pdf, t_quantile
+from momostream.distributions.student import (
+    BoolArray,
+    FloatArray,
+    IntArray,
+    correlation_of,
+    regularise,
+    t_cdf,
+    t_log_pdf,
+    t_quantile,
+)
 
 __all__ = ["CopulaDistribution"]
 
@@ -81,8 +90,7 @@ class CopulaDistribution(Distribution):
         if not (symmetric and (np.abs(diagonal - 1.0) <= 1e-6).all()):
             raise ValueError("a correlation matrix is symmetric and finite, with ones on its diagonal")
         R, _ = regularise(R)
-        size = np.sqrt(np.diagonal(R, axis1=-2, axis2=-1))
-        R = R / (size[..., :, np.newaxis] * size[..., np.newaxis, :])
+        R = correlation_of(R)
         dof = np.asarray(dof, dtype=np.float64)
         if dof.shape not in {(), (n,)} or not (dof > 0.0).all():
             raise ValueError("dof must be one positive number, or one per row")

@@ -9,7 +9,7 @@ from scipy.special import gammainccinv, gammaincinv, ndtr
 
 from momostream.distributions.marginals import row_chunks
 from momostream.distributions.quantiles import QuantileTable, normal_scores
-from momostream.distributions.student import FloatArray, t_cdf, t_quantile
+from momostream.distributions.student import FloatArray, correlation_of, t_cdf, t_quantile
 
 if TYPE_CHECKING:
     from momostream.distributions.copula import CopulaDistribution
@@ -100,10 +100,8 @@ def _covariance_by_quadrature(d: CopulaDistribution) -> FloatArray:
     n_nodes = _N_NODES_GAUSSIAN if scale_weights.size == 1 else _N_NODES
     nodes = np.linspace(-_REACH, _REACH, n_nodes)
     y = _values_at(d, scales, nodes)
-    correlation = np.broadcast_to(d._latent.scale, (d.n_rows, d.n_targets, d.n_targets))
-    root = np.sqrt(np.diagonal(correlation, axis1=1, axis2=2))
-    correlation = correlation / (root[:, :, np.newaxis] * root[:, np.newaxis])
-    return _expansion(y, correlation, nodes, scale_weights)
+    latent = np.broadcast_to(d._latent.scale, (d.n_rows, d.n_targets, d.n_targets))
+    return _expansion(y, correlation_of(latent), nodes, scale_weights)
 
 
 def _values_at(d: CopulaDistribution, scales: FloatArray, nodes: FloatArray) -> FloatArray:

@@ -15,7 +15,7 @@ from momostream.distributions.bounded import BoundedMarginals, TargetMap
 from momostream.distributions.copula import CopulaDistribution
 from momostream.distributions.marginals import Marginals, finite_crps
 from momostream.distributions.quantiles import QuantileTable, check_levels, interval_ends
-from momostream.distributions.student import regularise, t_cdf, t_stretch
+from momostream.distributions.student import correlation_of, regularise, t_cdf, t_stretch
 from momostream.distributions.text import aligned, counted, html_table, mean_and_std
 
 if TYPE_CHECKING:
@@ -189,10 +189,8 @@ class Forecast:
     @property
     def correlation(self) -> Array:
         """Correlation of all values, in the order of `cov`; NaN where a variance is infinite."""
-        covariance = self.cov
-        std = np.sqrt(np.diag(covariance))
         with np.errstate(invalid="ignore"):
-            return np.asarray(covariance / np.outer(std, std))
+            return correlation_of(self.cov)
 
     def sample(self, n: int = 1, seed: int | np.random.Generator | None = None) -> Array:
         """Draw ``n`` paths: shape ``(n, n_steps, n_series)``."""

@@ -16,6 +16,7 @@ __all__ = [
     "IntArray",
     "block",
     "cholesky",
+    "correlation_of",
     "log_sum_exp",
     "mvt_log_pdf",
     "regularise",
@@ -193,6 +194,12 @@ def _factor(A: FloatArray) -> tuple[FloatArray, BoolArray]:
     pivots = np.diagonal(L, axis1=1, axis2=2) ** 2
     ok = pivots >= 0.5 * RELATIVE_JITTER * np.diagonal(A, axis1=1, axis2=2)
     return L, np.asarray(ok.all(axis=1))
+
+
+def correlation_of(A: FloatArray) -> FloatArray:
+    """Return covariance or scale matrices, divided by the square roots of their diagonals."""
+    size = np.sqrt(np.diagonal(A, axis1=-2, axis2=-1))
+    return np.asarray(A / (size[..., :, np.newaxis] * size[..., np.newaxis, :]))
 
 
 def cholesky(A: FloatArray) -> FloatArray:

@@ -244,7 +244,7 @@ class MOMoGPRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
             return self.fit(X, y)
         rows, targets = self._checked(X, y, reset=False)
         targets = _two_dimensional(targets)
-        n_targets = self.model_.n_outputs
+        n_targets = self.model_.n_targets
         if targets.shape[1] != n_targets:
             raise ValueError(f"y has {targets.shape[1]} columns, but the model was fitted with {n_targets}")
         names = _column_names(y)
@@ -371,9 +371,9 @@ class MOMoGPRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
         check_is_fitted(self, "model_")
         model = self.model_
         table = np.exp(
-            np.broadcast_to(model.log_weights.reshape(len(model.members), -1), (len(model.members), model.n_outputs))
+            np.broadcast_to(model.log_weights.reshape(len(model.experts), -1), (len(model.experts), model.n_targets))
         )
-        return pd.DataFrame(table, index=[member.name for member in model.members], columns=self._target_names())
+        return pd.DataFrame(table, index=[member.name for member in model.experts], columns=self._target_names())
 
     def describe(self) -> str:
         """The circuits as text: gates with names and cuts, weights, rows per region."""
@@ -387,7 +387,7 @@ class MOMoGPRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
         """
         check_is_fitted(self, "model_")
         labels, lengths, names = [], [], self._target_names()
-        for member in self.model_.members:
+        for member in self.model_.experts:
             if not isinstance(member, CircuitExpert):
                 continue
             for number, (region, outputs) in enumerate(zip(member.regions, member.outputs, strict=True)):
@@ -407,7 +407,7 @@ class MOMoGPRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
 
     def _target_names(self) -> list[str]:
         names = self.target_names_
-        return [f"y{p}" for p in range(self.model_.n_outputs)] if names is None else [str(name) for name in names]
+        return [f"y{p}" for p in range(self.model_.n_targets)] if names is None else [str(name) for name in names]
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

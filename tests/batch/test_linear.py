@@ -8,7 +8,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy.stats import t
 from sklearn.linear_model import Ridge
 
-from momostream.batch.linear import INTERCEPT_RIDGE, RIDGES, LinearExpert
+from momostream.batch.linear import INTERCEPT_RIDGE, RIDGES, LinearRegression
 from momostream.batch.region import NU0, SCALE0, SHRINKAGE
 from momostream.distributions.mixtures import StudentT
 from tests import naive
@@ -34,7 +34,7 @@ def with_gaps(**options):
 
 def like(expert, X, Y, columns=slice(None)):
     """An expert with the same hyper-parameters that learns these rows."""
-    other = LinearExpert(expert.centre, expert.spread, expert.offset[columns], expert.scale[columns])
+    other = LinearRegression(expert.centre, expert.std, expert.offset[columns], expert.scale[columns])
     other.ridge = expert.ridge
     other.learn(X, Y[:, columns])
     return other
@@ -43,7 +43,7 @@ def like(expert, X, Y, columns=slice(None)):
 def dense(expert, X, Y, p):
     """Features and standardised targets of the observed rows of one output, and the prior precisions."""
     seen = ~np.isnan(Y[:, p])
-    Phi = np.hstack([np.ones((seen.sum(), 1)), (X[seen] - expert.centre) / expert.spread])
+    Phi = np.hstack([np.ones((seen.sum(), 1)), (X[seen] - expert.centre) / expert.std])
     precision = np.r_[INTERCEPT_RIDGE, np.full(X.shape[1], expert.ridge)]
     return Phi, (Y[seen, p] - expert.offset[p]) / expert.scale[p], precision
 
@@ -59,13 +59,13 @@ def correlation_of(S):
 @pytest.mark.parametrize("rows", [problem, with_gaps])
 def test_prediction_is_that_of_dense_algebra(rows):
     X, Y = rows()
-    expert = LinearExpert.fit(X, Y)
+    expert = LinearRegression.fit(X, Y)
     new = X[:5] + [1.0, 30.0, 1e-3]
     answer = expert.predict(new)
     for p in range(2):
         Phi, r, precision = dense(expert, X, Y, p)
         weights, inverse, quadratic = naive.linear_fit(Phi, r, precision)
-        asked = np.hstack([np.ones((5, 1)), (new - expert.centre) / expert.spread])
+        asked = np.hstack([np.ones((5, 1)), (new - expert.centre) / expert.std])
         assert_allclose(answer.mean[:, p], asked @ weights * expert.scale[p] + expert.offset[p], rtol=1e-9)
         variance = (PRIOR + quadratic) / (NU0 + len(r))
         assert_allclose(answer.S[p, p], variance * expert.scale[p] ** 2, rtol=1e-6)
@@ -78,16 +78,16 @@ def test_prediction_is_that_of_dense_algebra(rows):
 
 def test_means_are_those_of_ridge_regression():
     X, Y = problem()
-    expert = LinearExpert.fit(X, Y)
-    ridge = Ridge(alpha=expert.ridge).fit((X - expert.centre) / expert.spread, Y)
-    assert_allclose(expert.predict(X).mean, ridge.predict((X - expert.centre) / expert.spread), rtol=1e-5)
+    expert = LinearRegression.fit(X, Y)
+    ridge = Ridge(alpha=expert.ridge).fit((X - expert.centre) / expert.std, Y)
+    assert_allclose(expert.predict(X).mean, ridge.predict((X - expert.centre) / expert.std), rtol=1e-5)
 
 
 @pytest.mark.parametrize("rows", [problem, with_gaps])
 @pytest.mark.parametrize("ridge", [RIDGES[0], 1.0, RIDGES[-1]])
 def test_evidence_is_that_of_dense_algebra(rows, ridge):
     X, Y = rows()
-    expert = LinearExpert.fit(X, Y)
+    expert = LinearRegression.fit(X, Y)
     expert.ridge = ridge
     total = 0.0
     for p in range(2):
@@ -100,7 +100,7 @@ def test_evidence_is_that_of_dense_algebra(rows, ridge):
 
 def test_evidence_is_the_sum_of_one_step_ahead_densities():
     X, Y = problem(n_targets=1)
-    expert = LinearExpert.fit(X, Y)
+    expert = LinearRegression.fit(X, Y)
     stream, total = like(expert, X[:0], Y[:0]), 0.0
     for x, y in zip(X, Y, strict=True):
         answer = stream.predict(x[None])
@@ -111,17 +111,17 @@ def test_evidence_is_the_sum_of_one_step_ahead_densities():
 
 def test_the_evidence_chooses_the_ridge():
     X, Y = problem(n=60)
-    expert = LinearExpert.fit(X, Y)
+    expert = LinearRegression.fit(X, Y)
     assert expert.log_evidence() == max(expert.log_evidence(ridge) for ridge in RIDGES)
     assert expert.ridge < 10.0
     nothing = np.random.default_rng(0).normal(size=Y.shape)
-    assert LinearExpert.fit(X, nothing).ridge >= 10.0
+    assert LinearRegression.fit(X, nothing).ridge >= 10.0
 
 
 @pytest.mark.parametrize("rows", [problem, with_gaps])
 def test_it_does_not_matter_how_rows_are_cut_into_calls(rows):
     X, Y = rows()
-    whole = LinearExpert.fit(X, Y)
+    whole = LinearRegression.fit(X, Y)
     parts = like(whole, X[:0], Y[:0])
     for part in (slice(0, 1), slice(1, 12), slice(12, 30)):
         parts.learn(X[part], Y[part])
@@ -134,7 +134,7 @@ def test_it_does_not_matter_how_rows_are_cut_into_calls(rows):
 
 def test_prediction_changes_nothing():
     X, Y = problem()
-    expert = LinearExpert.fit(X, Y)
+    expert = LinearRegression.fit(X, Y)
     before = expert.predict(X)
     expert.held_out(X, Y)
     after = expert.predict(X)
@@ -145,7 +145,7 @@ def test_prediction_changes_nothing():
 def test_units_do_not_matter():
     X, Y = problem()
     a, b, c, d = np.array([1e4, -2.0, 0.3]), np.array([5.0, 0.0, -9.0]), np.array([-1e-3, 70.0]), np.array([4.0, -1e3])
-    before, after = LinearExpert.fit(X, Y), LinearExpert.fit(a * X + b, c * Y + d)
+    before, after = LinearRegression.fit(X, Y), LinearRegression.fit(a * X + b, c * Y + d)
     assert after.ridge == before.ridge
     x = X[:6] + 1.0
     first, second = before.predict(x), after.predict(a * x + b)
@@ -157,7 +157,7 @@ def test_units_do_not_matter():
 
 def test_new_rows_are_covered():
     X, Y = problem(n=400)
-    expert = LinearExpert.fit(X[:100], Y[:100])
+    expert = LinearRegression.fit(X[:100], Y[:100])
     answer = expert.predict(X[100:])
     inside = np.abs(Y[100:] - answer.mean) < t.ppf(0.95, answer.dof) * answer.scale
     assert np.all(np.abs(inside.mean(axis=0) - 0.9) < 0.05)
@@ -171,7 +171,7 @@ def test_new_rows_are_covered():
 @pytest.mark.parametrize("ridge", [1e-2, 10.0])
 def test_held_out_is_refitting_without_these_rows(rows, blocks, ridge):
     X, Y = rows()
-    expert = like(LinearExpert.fit(X, Y), X, Y)
+    expert = like(LinearRegression.fit(X, Y), X, Y)
     expert.ridge = ridge
     answer = expert.held_out(X, Y, blocks)
     names = np.arange(30) if blocks is None else blocks
@@ -190,7 +190,7 @@ def test_held_out_is_refitting_without_these_rows(rows, blocks, ridge):
 @pytest.mark.parametrize("rows", [problem, with_gaps])
 def test_held_out_with_the_scatter_of_all_rows(rows):
     X, Y = rows()
-    expert = LinearExpert.fit(X, Y)
+    expert = LinearRegression.fit(X, Y)
     answer = expert.held_out(X, Y, own_scatter=True)
     assert_array_equal(answer.mean, expert.held_out(X, Y).mean)
     for p in range(2):
@@ -206,7 +206,7 @@ def test_a_row_that_alone_decides_a_slope_is_not_predicted_by_itself():
     X[:, 1] = 0.0
     X[3, 1] = 1.0
     Y[3] += 100.0
-    expert = LinearExpert.fit(X, Y)
+    expert = LinearRegression.fit(X, Y)
     answer = expert.held_out(X, Y)
     assert np.all(np.abs(Y[3] - answer.mean[3]) > 20.0)
     assert np.isfinite(answer.scale).all()
@@ -226,7 +226,7 @@ def same_signal(n=400, correlation=0.0, seed=0):
 @pytest.mark.parametrize("correlation", [-0.8, 0.0, 0.6])
 def test_correlation_is_that_of_the_residuals(correlation):
     X, Y = same_signal(correlation=correlation)
-    assert LinearExpert.fit(X, Y).correlation()[0, 1] == pytest.approx(correlation, abs=0.1)
+    assert LinearRegression.fit(X, Y).correlation()[0, 1] == pytest.approx(correlation, abs=0.1)
 
 
 @pytest.mark.parametrize("correlation", [-0.8, 0.0, 0.6])
@@ -235,7 +235,7 @@ def test_missing_targets_leave_the_correlation_of_the_residuals(correlation, n_m
     # One missing value once turned it into the correlation of the targets themselves, .9996 here.
     X, Y = same_signal(correlation=correlation)
     Y[:n_missing, 1] = np.nan
-    expert = LinearExpert.fit(X, Y)
+    expert = LinearRegression.fit(X, Y)
     assert expert.correlation()[0, 1] == pytest.approx(correlation, abs=0.12)
     residuals = (Y - expert.predict(X).mean)[n_missing:]
     n_whole = len(residuals)
@@ -246,12 +246,12 @@ def test_missing_targets_leave_the_correlation_of_the_residuals(correlation, n_m
 def test_outputs_that_never_meet_are_uncorrelated():
     X, Y = same_signal(correlation=0.6)
     Y[:200, 0] = Y[200:, 1] = np.nan
-    assert_allclose(LinearExpert.fit(X, Y).correlation(), np.eye(2), atol=1e-12)
+    assert_allclose(LinearRegression.fit(X, Y).correlation(), np.eye(2), atol=1e-12)
 
 
 def test_the_covariance_of_outputs_is_that_of_dense_algebra():
     X, Y = problem(n_targets=3)
-    expert = LinearExpert.fit(X, Y)
+    expert = LinearRegression.fit(X, Y)
     R = (Y - expert.offset) / expert.scale
     Phi, _, precision = dense(expert, X, Y, 0)
     K = np.eye(30) + Phi @ np.diag(1 / precision) @ Phi.T
@@ -294,7 +294,7 @@ def hard_cases():
 @pytest.mark.parametrize("case", list(hard_cases()), ids=lambda case: case[0])
 def test_hard_cases_have_finite_densities(case):
     _, X, Y = case
-    expert = LinearExpert.fit(X, Y)
+    expert = LinearRegression.fit(X, Y)
     answer = expert.predict(np.vstack([X[:5], X[:1] + 3.0]))
     assert np.isfinite(answer.mean).all() and np.all(answer.spread >= 1.0) and np.isfinite(answer.S).all()
     assert np.all(np.linalg.eigvalsh(expert.correlation()) > 0)

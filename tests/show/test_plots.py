@@ -79,9 +79,9 @@ def words(labels):
 def test_circuit_shows_gates_cuts_weights_and_rows(gated):
     figure = plot_circuit(gated)
     shown = texts(figure)
-    for member, weight in zip(gated.model_.members, gated.weights_.mean(axis=1), strict=True):
+    for member, weight in zip(gated.model_.experts, gated.weights_.mean(axis=1), strict=True):
         assert f"{member.name}\n{weight:.2f}" in shown
-    expert = gated.model_.members[0]
+    expert = gated.model_.experts[0]
     for node in expert.circuit.nodes:
         if node.kind == GATE:
             assert INPUTS[node.column] in shown
@@ -96,7 +96,7 @@ def test_circuit_shows_gates_cuts_weights_and_rows(gated):
 
 def test_circuit_has_one_edge_per_child_and_one_box_per_node(gated):
     ax = plot_circuit(gated).axes[0]
-    circuits = [member.circuit for member in gated.model_.members[:2]]
+    circuits = [member.circuit for member in gated.model_.experts[:2]]
     n_nodes = 1 + 1 + sum(len(list(circuit.walk())) for circuit in circuits)  # with the root and the linear model
     framed = [text for text in ax.texts if text.get_bbox_patch().get_edgecolor()[3] > 0]
     assert len(framed) == n_nodes
@@ -109,7 +109,7 @@ def test_circuit_of_one_expert(gated):
     assert "linear\nmodel" not in texts(by_name)
     # Cuts are shown in the units of the covariate, not as the normal scores in which a warped expert cuts.
     assert [cut for cut in texts(by_name) if cut.startswith("≤")] == [
-        f"≤ {node.cuts[0]:.4g}" for _, node in gated.model_.members[1].described().walk() if node.kind == GATE
+        f"≤ {node.cuts[0]:.4g}" for _, node in gated.model_.experts[1].described().walk() if node.kind == GATE
     ]
     assert texts(plot_circuit(gated, expert="linear")) == ["linear\nmodel"]
 
@@ -342,7 +342,7 @@ def test_lengthscales_show_spread_over_lengthscale(gated):
     table = gated.lengthscales()
     shown = ax.images[0].get_array()
     assert shown.shape == (len(table), 2)
-    region = gated.model_.members[0].regions[0]
+    region = gated.model_.experts[0].regions[0]
     assert_allclose(shown[0], region.X.std(axis=0) / table[INPUTS].to_numpy()[0])
     assert words(ax.get_xticklabels()) == INPUTS
     assert words(ax.get_yticklabels()) == [f"{expert}, region {number}" for expert, number, *_ in table.index]
@@ -371,7 +371,7 @@ def test_lengthscale_of_a_constant_covariate_is_left_out():
 
 def test_many_regions_are_labelled_by_expert():
     model = fitted(experts=("matern32",), max_points=8, mixture_depth=None, max_iterations=0)
-    n_regions = len(model.model_.members[0].regions)
+    n_regions = len(model.model_.experts[0].regions)
     assert n_regions > 40
     ax = plot_lengthscales(model).axes[0]
     assert words(ax.get_yticklabels()) == [f"matern32\n{n_regions} regions"]

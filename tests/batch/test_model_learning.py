@@ -13,7 +13,7 @@ from momostream.batch.nodes import REGION, SUM
 from momostream.batch.weights import LEAST_WEIGHT
 from momostream.estimators.presets import PRESETS
 from tests.batch.fitting import answers, circuits, fitted, toy
-from tests.batch.test_passes import induced_trees, leaves_of
+from tests.batch.test_passes import induced_trees, regions_of
 
 
 @pytest.mark.parametrize("settings", [{}, {"max_points": 50}])
@@ -26,7 +26,7 @@ def test_learning_appends_rows_to_the_regions_they_fall_into(settings):
         assert len(expert.regions) == len(twin.regions) == (1 if not settings else 4)
         for x, y in zip(twin.view(X[60:]), Y[60:], strict=True):
             for tree in induced_trees(twin.circuit):
-                for node in leaves_of(twin.circuit, tree, x):
+                for node in regions_of(twin.circuit, tree, x):
                     # Both trees of the sum; a gate below reaches one region.
                     region = twin.regions[node.region]
                     if not any((row == x).all() for row in region.X):
@@ -77,11 +77,11 @@ def test_regions_above_m_rows_are_split_as_they_grow(caplog):
     assert expert.circuit.count(SUM) == 1
     assert expert.circuit[expert.circuit.root].kind == SUM
     for tree in induced_trees(expert.circuit):
-        rows = np.vstack([expert.regions[node.region].X for node in leaves_of(expert.circuit, tree)])
+        rows = np.vstack([expert.regions[node.region].X for node in regions_of(expert.circuit, tree)])
         assert_array_equal(np.unique(rows, axis=0), np.unique(X, axis=0))
         assert len(rows) == 200
         for x in X[:20]:
-            (node,) = leaves_of(expert.circuit, tree, x)
+            (node,) = regions_of(expert.circuit, tree, x)
             assert (expert.regions[node.region].X == x).all(axis=1).any()
     assert len({node.region for _, node in expert.circuit.walk() if node.kind == REGION}) == len(expert.regions)
     # What was learnt is used: errors are of the size of the noise.

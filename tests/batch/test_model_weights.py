@@ -14,7 +14,7 @@ from momostream.distributions.student import t_variance
 from momostream.estimators.presets import PRESETS
 from tests import naive
 from tests.batch.fitting import circuits, fitted, sums, toy
-from tests.batch.test_passes import induced_trees, leaves_of
+from tests.batch.test_passes import induced_trees, regions_of
 
 
 def naive_evidence(region):
@@ -37,7 +37,7 @@ def brute_posterior(expert):
     joint = []
     for tree in trees:
         prior = -sum(np.log(len(circuit[number].children)) for number in tree)
-        joint.append(prior + sum(each[numbers[id(node)]] for node in leaves_of(circuit, tree)))
+        joint.append(prior + sum(each[numbers[id(node)]] for node in regions_of(circuit, tree)))
     evidence = logsumexp(joint)
     return evidence, trees, np.array(joint) - evidence
 
@@ -80,7 +80,7 @@ def test_a_posterior_model_predicts_the_mixture_of_its_induced_trees():
     for tree in induced_trees(circuit):
         weight = np.exp(sum(circuit[number].log_weights[k] for number, k in tree.items()))
         for i, x in enumerate(T):
-            for node in leaves_of(circuit, tree, x):
+            for node in regions_of(circuit, tree, x):
                 expected[i, node.outputs] += weight * expert.regions[node.region].predict(x[None]).mean[0]
     assert_allclose(model.predict(T).mean, expected)
 

@@ -48,13 +48,13 @@ def test_an_impossible_child_has_no_posterior_weight():
 # ---------------------------------------------------------------------------------------------- stacking
 
 
-def densities(n_children=3, n_rows=200, n_outputs=2, seed=0):
+def densities(n_children=3, n_rows=200, n_targets=2, seed=0):
     """Log densities of normal children with different locations and scales at draws from a mixture of them."""
     rng = np.random.default_rng(seed)
-    locations, scales = rng.normal(size=(n_children, n_outputs)), rng.uniform(0.3, 2.0, size=(n_children, n_outputs))
-    owner = rng.integers(n_children, size=(n_rows, n_outputs))
-    columns = np.arange(n_outputs)
-    y = locations[owner, columns] + scales[owner, columns] * rng.normal(size=(n_rows, n_outputs))
+    locations, scales = rng.normal(size=(n_children, n_targets)), rng.uniform(0.3, 2.0, size=(n_children, n_targets))
+    owner = rng.integers(n_children, size=(n_rows, n_targets))
+    columns = np.arange(n_targets)
+    y = locations[owner, columns] + scales[owner, columns] * rng.normal(size=(n_rows, n_targets))
     return norm.logpdf(y, locations[:, None], scales[:, None])
 
 

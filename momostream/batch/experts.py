@@ -37,7 +37,7 @@ _NO_ROWS = np.empty(0, dtype=np.intp)
 # rows. A target that stands still or is saturated in one cell moves again in the next.
 LEAST_SCALE, LEAST_PREDICTED = 1e-3, 1e-4
 
-# Rows appended between two looks at whether a region must be split.
+# Rows appended before the next check whether a region must be split.
 APPEND_BLOCK = 64
 
 
@@ -119,7 +119,7 @@ class CircuitExpert:
     Attributes
     ----------
     circuit, regions
-        The table of nodes and what the region nodes point to.
+        The table of nodes, and the regions that its region nodes refer to by number.
     rows, outputs
         Of each region: positions of its rows among those given to `grow` (none after a later split), and of its
         outputs.
@@ -349,11 +349,7 @@ class CircuitExpert:
     def _with_tail(self, number: int, mean: Array, scale: Array) -> Components:
         region, outputs = self.regions[number], self.outputs[number]
         S, dof = self.budget.touch(region).moments()
-        answer = Components.single(mean, scale, dof, correlation_of(S))
-        if self.tail is not None:
-            answer.scales = answer.scales * self.tail.factor[outputs]
-            answer.dofs = np.broadcast_to(self.tail.dof[outputs], answer.dofs.shape)
-        return answer
+        return _with_tail(Components.single(mean, scale, dof, correlation_of(S)), self.tail, outputs)
 
     # ------------------------------------------------------------------ predicting
 
@@ -434,9 +430,9 @@ class CircuitExpert:
             outputs = node.outputs[columns]
             child = self._region(old.theta, old.X[rows], old.Y[np.ix_(rows, columns)], outputs)
             if reused:
-                number = reused.pop()
-                self.regions[number], self.rows[number], self.outputs[number] = child, _NO_ROWS, outputs
-                return number
+                first = reused.pop()
+                self.regions[first], self.rows[first], self.outputs[first] = child, _NO_ROWS, outputs
+                return first
             self.regions.append(child)
             self.rows.append(_NO_ROWS)
             self.outputs.append(outputs)
@@ -477,11 +473,7 @@ class LinearExpert:
         return self._with_tail(answer.mean, answer.scale, answer.dof)
 
     def _with_tail(self, mean: Array, scale: Array, dof: float) -> Components:
-        answer = Components.single(mean, scale, dof, self.regression.correlation())
-        if self.tail is not None:
-            answer.scales = answer.scales * self.tail.factor
-            answer.dofs = np.broadcast_to(self.tail.dof, answer.dofs.shape)
-        return answer
+        return _with_tail(Components.single(mean, scale, dof, self.regression.correlation()), self.tail)
 
     def components(self, X: Array) -> Components:
         """Marginal components and correlations of new rows."""
@@ -501,6 +493,14 @@ class LinearExpert:
     def learn(self, X: Array, Y: Array, rng: np.random.Generator) -> None:
         """Add rows."""
         self.regression.learn(X, Y)
+
+
+def _with_tail(parts: Components, tail: Tail | None, outputs: Rows | slice = slice(None)) -> Components:
+    """Components with the learnt tails of these outputs, if there are any."""
+    if tail is not None:
+        parts.scales = parts.scales * tail.factor[outputs]
+        parts.dofs = np.broadcast_to(tail.dof[outputs], parts.dofs.shape)
+    return parts
 
 
 def log_densities(parts: Components, Y: Array) -> Array:

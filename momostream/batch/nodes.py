@@ -1,6 +1,7 @@
 """The circuit as a flat table: sums, covariate gates, output splits, and regions at the bottom.
 
 Nodes refer to each other by their line in the table; `Circuit.root` is the line to start from.
+Circuits speak of outputs, as the paper does: columns of the targets.
 """
 
 from __future__ import annotations

@@ -95,20 +95,18 @@ def learn_structure(
     return builder.circuit
 
 
+@dataclass
 class _Builder:
-    def __init__(
-        self,
-        X: Array,
-        Y: Array,
-        plan: SplitRules,
-        relevance: Array,
-        make_region: MakeRegion,
-        rng: np.random.Generator,
-        circuit: Circuit,
-        labels: Rows,
-    ) -> None:
-        self.X, self.Y, self.plan, self.relevance = X, Y, plan, relevance
-        self.make_region, self.rng, self.circuit, self.labels = make_region, rng, circuit, labels
+    """The arguments of `learn_structure`, and the recursion over rows and outputs; methods return node numbers."""
+
+    X: Array
+    Y: Array
+    plan: SplitRules
+    relevance: Array
+    make_region: MakeRegion
+    rng: np.random.Generator
+    circuit: Circuit
+    labels: Rows
 
     def build(self, rows: Rows, outputs: Rows, level: int) -> int:
         """Return the node for these rows and outputs: a sum over gates, or regions when there is no more to split."""

@@ -22,7 +22,7 @@ class PredictedValues(NamedTuple):
     mean: Array
     lower: Array
     upper: Array
-    # Of the steps; None where they have none.
+    # Times of the steps; None where they have none.
     times: NDArray[Any] | None
     prediction: Forecast | Prediction
 
@@ -63,11 +63,14 @@ class PredictedValues(NamedTuple):
 
     def judge(self, Y: Array, targets: Sequence[Hashable]) -> tuple[Array, Array]:
         """Probability below, and log density, of each observed value."""
-        names = self.prediction.series if isinstance(self.prediction, Forecast) else self.prediction.targets
-        prediction = self.prediction.arrays if isinstance(self.prediction, Forecast) else self.prediction.distribution
+        prediction = self.prediction
+        names = prediction.series if isinstance(prediction, Forecast) else prediction.targets
         Z = _ordered(Y[np.newaxis], targets, names)[0]
-        each = prediction.log_pdf if isinstance(self.prediction, Forecast) else prediction.log_pdf_each  # type: ignore[union-attr]
-        judged = np.where(np.isnan(Z), np.nan, np.stack([prediction.cdf(Z), each(Z)]))
+        if isinstance(prediction, Forecast):
+            found = [prediction.arrays.cdf(Z), prediction.arrays.log_pdf(Z)]
+        else:
+            found = [prediction.distribution.cdf(Z), prediction.distribution.log_pdf_each(Z)]
+        judged = np.where(np.isnan(Z), np.nan, np.stack(found))
         pit, log_density = _ordered(judged, names, targets)
         return pit, log_density
 

@@ -304,11 +304,13 @@ def test_one_target_or_few_rows_need_no_copula():
     assert_array_equal(few.correlation(experts(PAIR, 5)), experts(PAIR, 5))
 
 
-def test_certain_transforms_have_a_finite_density():
+def test_certain_transforms_hardly_move_the_copula():
     U = sample_copula(PAIR, 6.0, 100)
+    without = Copula.fit(U[3:], experts(PAIR, 97), stretches(97))
     U[:3] = [[0.0, 1.0], [1.0, 1.0], [0.5, 0.0]]
     copula = Copula.fit(U, experts(PAIR, 100), stretches(100))
-    assert copula.dof in weights.COPULA_DOFS and np.isfinite(copula.residual).all()
+    assert copula.dof <= without.dof
+    assert_allclose(copula.residual, without.residual, atol=0.02)
     assert np.linalg.eigvalsh(copula.residual)[0] > 0
 
 

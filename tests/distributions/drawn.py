@@ -3,10 +3,25 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from scipy import stats
 
+from momostream.distributions.bounded import Target
 from momostream.distributions.marginals import Marginals
 from momostream.distributions.mixtures import Mixture, Product, Routed, StudentT
+
+TARGETS = [
+    Target(lower=0.0),
+    Target(upper=1.0),
+    Target(lower=-1.0, upper=2.0),
+    Target(transform="log", upper=50.0),
+    Target(lower=2.0, upper=1e4, transform="log", offset=0.1),
+    Target(transform="sqrt"),
+    Target(lower=-3.0, upper=9.0, transform="sqrt", offset=0.5),
+    Target(lower=1.0, upper=3.0, transform="logit"),
+    Target(lower=1.0, upper=3.0, transform="logit", offset=0.01),
+]
+EVERY = pytest.mark.parametrize("target", TARGETS, ids=lambda t: f"{t.transform}[{t.lower},{t.upper}]+{t.offset}")
 
 
 def random_scale(rng, n_targets, n_rows=None):

@@ -124,7 +124,7 @@ def measure(task: dict[str, Any]) -> dict[str, Any]:
     if task["model"] in ("momogp", "dsmgp", "sumgp"):
         make_uniform(model.model_)
         answer["scores"]["uniform"] = scores(model.predict_distribution(split.X_test), split.Y_test)
-    answer["regions"] = sum(len(member.regions) for member in model.model_.members if hasattr(member, "regions"))
+    answer["regions"] = sum(len(member.regions) for member in model.model_.experts if hasattr(member, "regions"))
     answer["gigabytes"] = peak_gigabytes()
     return answer
 
@@ -144,7 +144,7 @@ def load(task: dict[str, Any]) -> Split:
 
 def make_uniform(model: Any) -> None:
     """Set the weights of all sums to uniform: the published code's weights are nearly so."""
-    for member in model.members:
+    for member in model.experts:
         for node in member.circuit.nodes:
             if node.log_weights is not None:
                 node.log_weights = np.full(len(node.children), -np.log(len(node.children)))

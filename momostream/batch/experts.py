@@ -1,4 +1,4 @@
-"""The children of the root sum: GP circuits (plain, on warped covariates, on residuals) and the linear expert."""
+"""Experts that the root sum mixes: GP circuits (plain, on warped covariates, on residuals) and linear regression."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from momostream.batch import passes
-from momostream.batch.linear import LinearExpert
+from momostream.batch.linear import LinearRegression
 from momostream.batch.nodes import Circuit, Node
 from momostream.batch.passes import Components
 from momostream.batch.region import HeldOut, Posterior, Region
@@ -19,12 +19,12 @@ from momostream.batch.structure import SplitRules, learn_structure
 from momostream.batch.warp import Warp
 from momostream.batch.weights import Tail, stacking_weights
 from momostream.distributions.mixtures import Multivariate
-from momostream.distributions.student import t_variance
+from momostream.distributions.student import correlation_of, t_variance
 from momostream.gp.covariance import Covariance, input_spread
 from momostream.gp.scaling import standardisation
 from momostream.gp.tuning import TuningJob
 
-__all__ = ["CircuitExpert", "ExpertSpec", "FactorBudget", "LinearMember", "TuningRules"]
+__all__ = ["CircuitExpert", "ExpertSpec", "FactorBudget", "LinearExpert", "TuningRules"]
 
 Array = NDArray[np.float64]
 Rows = NDArray[np.intp]
@@ -33,17 +33,17 @@ logger = logging.getLogger(__name__)
 
 _NO_ROWS = np.empty(0, dtype=np.intp)
 
-# Relative to the deviation of an output over all rows: the least scale of a region's targets, and of its predictions.
-# What stands still or is saturated in one cell moves again in the next.
+# Least scale of a region's targets, and of its predictions, relative to the standard deviation of a target over all
+# rows. A target that stands still or is saturated in one cell moves again in the next.
 LEAST_SCALE, LEAST_PREDICTED = 1e-3, 1e-4
 
-# Rows appended between two looks at whether a region must be split.
+# Rows appended before the next check whether a region must be split.
 APPEND_BLOCK = 64
 
 
 @dataclass(frozen=True)
 class ExpertSpec:
-    """What ``"warped matern12"``, ``"residual matern32+linear"`` or ``"linear"`` ask for.
+    """An expert as named by users: ``"warped matern12"``, ``"residual matern32+linear"`` or ``"linear"``.
 
     Examples
     --------
@@ -94,7 +94,7 @@ class FactorBudget:
         if self.limit is None:
             return region
         if self._bytes:
-            # What the region before this one has built since it was touched.
+            # The region before this one may have built factors since it was touched.
             self._count(next(reversed(self._bytes)))
         self._count(region)
         self._bytes.move_to_end(region)
@@ -105,7 +105,7 @@ class FactorBudget:
         return region
 
     def forget(self, region: Region) -> None:
-        """Let go of a region that is no longer used."""
+        """Stop counting a region that is no longer used."""
         self._held -= self._bytes.pop(region, 0)
 
     def _count(self, region: Region) -> None:
@@ -119,9 +119,10 @@ class CircuitExpert:
     Attributes
     ----------
     circuit, regions
-        The table of nodes and what the region nodes point to.
+        The table of nodes, and the regions that its region nodes refer to by number.
     rows, outputs
-        Of each region: positions of its rows among those given to `grow` (none for one made later), and of its outputs.
+        Of each region: positions of its rows among those given to `grow` (none after a later split), and of its
+        outputs.
     warp
         View of the covariates, None for the identity. Gates cut in this view.
     tail
@@ -129,7 +130,8 @@ class CircuitExpert:
     given
         Whether the structure was given by hand; its regions are then never split.
     base
-        The linear expert whose residuals are the targets of this one, None if they are the targets themselves.
+        The linear regression whose residuals are the targets of this expert; None if it predicts the targets
+        themselves.
     """
 
     def __init__(
@@ -151,7 +153,7 @@ class CircuitExpert:
         self.outputs: list[Rows] = []
         self.warp: Warp | None = None
         self.tail: Tail | None = None
-        self.base: LinearExpert | None = None
+        self.base: LinearRegression | None = None
         self.given = False
 
     def view(self, X: Array) -> Array:
@@ -163,9 +165,9 @@ class CircuitExpert:
     def root_jobs(
         self, X: Array, Y: Array, rules: TuningRules, seed: np.random.SeedSequence, structure: Circuit | None
     ) -> list[TuningJob]:
-        """Fix the view and return jobs that tune on a sample of all rows, one per group of tied outputs.
+        """Fix the view and return jobs that tune on a sample of all rows, one per group of tied targets.
 
-        None are needed where one region will hold all rows anyway.
+        No jobs are needed where one region will hold all rows anyway.
         """
         if self.spec.warped:
             self.warp = Warp.fit(X)
@@ -189,7 +191,7 @@ class CircuitExpert:
         structure: Circuit | None,
         separate: bool,
     ) -> None:
-        """Learn the structure (or take the one given) and put the rows into regions.
+        """Learn the structure (or use the one given) and put the rows into regions.
 
         ``root_thetas`` are the results of `root_jobs`; regions start from them.
         """
@@ -221,7 +223,7 @@ class CircuitExpert:
         else:
             grow_over(np.arange(P))
 
-    def leaf_jobs(self, rules: TuningRules, seed: np.random.SeedSequence) -> list[TuningJob]:
+    def region_jobs(self, rules: TuningRules, seed: np.random.SeedSequence) -> list[TuningJob]:
         """Jobs that tune each region on its own rows, started from the root's hyper-parameters."""
         if rules.tied:
             return []
@@ -232,7 +234,7 @@ class CircuitExpert:
         ]
 
     def accept(self, thetas: list[Array]) -> None:
-        """Take the results of `leaf_jobs`."""
+        """Use the results of `region_jobs`."""
         for region, outputs, theta in zip(self.regions, self.outputs, thetas, strict=True):
             region.condition(theta, *self._standard_of(region.Y, outputs))
 
@@ -259,7 +261,7 @@ class CircuitExpert:
         return np.mean([self.covariance.inverse_lengths(theta) ** 2 for theta in thetas], axis=0)
 
     def _standard_of(self, Y: Array, outputs: Rows) -> tuple[Array, Array]:
-        """Offset and scale of a region with targets ``Y``; an output that it never saw gets those of all rows."""
+        """Offset and scale of a region with targets ``Y``; a target that it never saw gets those of all rows."""
         unseen = np.isnan(Y).all(axis=0)
         offset, scale = standardisation(Y)
         least = LEAST_SCALE * self._standard[1][outputs]
@@ -305,7 +307,7 @@ class CircuitExpert:
     # ------------------------------------------------------------------ held-out answers and weights
 
     def targets(self, X: Array, Y: Array, blocks: Rows | None) -> Array:
-        """What this expert is trained on: the targets, or what the base left of them when it had not seen the row."""
+        """The targets that this expert is trained on: ``Y``, or the held-out residuals of the base."""
         return Y if self.base is None else Y - self.base.held_out(X, Y, blocks).mean
 
     def weigh_by_stacking(self, X: Array, Y: Array, blocks: Rows | None) -> Components:
@@ -317,7 +319,7 @@ class CircuitExpert:
         ]
         self.tail = self._fit_tail(Y.shape[1], answers)
 
-        def leaf(number: int, rows: Rows) -> Components:
+        def of_region(number: int, rows: Rows) -> Components:
             region, answer = self.regions[number], answers[number]
             mean = np.full((len(rows), region.n_targets), np.nan)
             scale = np.ones_like(mean)
@@ -332,12 +334,12 @@ class CircuitExpert:
             node.log_weights = np.log(stacking_weights(densities))
             return node.log_weights
 
-        held_out = passes.components(self.circuit, view, leaf, weigh)
+        held_out = passes.components(self.circuit, view, of_region, weigh)
         held_out.means += (Y - targets)[:, None]
         return held_out
 
-    def _fit_tail(self, n_outputs: int, answers: list[HeldOut]) -> Tail:
-        scores: list[list[Array]] = [[np.empty(0)] for _ in range(n_outputs)]
+    def _fit_tail(self, n_targets: int, answers: list[HeldOut]) -> Tail:
+        scores: list[list[Array]] = [[np.empty(0)] for _ in range(n_targets)]
         for region, outputs, answer in zip(self.regions, self.outputs, answers, strict=True):
             z = (region.Y - answer.mean) / answer.scale
             for column, p in enumerate(outputs):
@@ -347,12 +349,7 @@ class CircuitExpert:
     def _with_tail(self, number: int, mean: Array, scale: Array) -> Components:
         region, outputs = self.regions[number], self.outputs[number]
         S, dof = self.budget.touch(region).moments()
-        size = np.sqrt(np.diag(S))
-        answer = Components.single(mean, scale, dof, S / np.outer(size, size))
-        if self.tail is not None:
-            answer.scales = answer.scales * self.tail.factor[outputs]
-            answer.dofs = np.broadcast_to(self.tail.dof[outputs], answer.dofs.shape)
-        return answer
+        return _with_tail(Components.single(mean, scale, dof, correlation_of(S)), self.tail, outputs)
 
     # ------------------------------------------------------------------ predicting
 
@@ -362,35 +359,35 @@ class CircuitExpert:
 
     def components(self, X: Array) -> Components:
         """Marginal components and correlations of new rows."""
-        ask = self._asker(X)
+        predict = self._predictor(X)
 
-        def leaf(number: int, rows: Rows) -> Components:
-            answer = ask(number, rows)
+        def of_region(number: int, rows: Rows) -> Components:
+            answer = predict(number, rows)
             return self._with_tail(number, answer.mean, answer.scale)
 
-        return passes.components(self.circuit, self.view(X), leaf)
+        return passes.components(self.circuit, self.view(X), of_region)
 
     def distribution(self, X: Array) -> Multivariate:
         """The exact mixture distribution of new rows."""
-        return passes.distribution(self.circuit, self.view(X), self._asker(X))
+        return passes.distribution(self.circuit, self.view(X), self._predictor(X))
 
     def between_rows(self, X: Array) -> tuple[Array, Array]:
         """Mean ``(n, P)`` and covariance between rows ``(n, n, P)``."""
-        view, ask = self.view(X), self._asker(X)
+        view, predict = self.view(X), self._predictor(X)
 
-        def leaf(number: int, rows: Rows) -> tuple[Array, Array]:
-            answer = ask(number, rows)
+        def of_region(number: int, rows: Rows) -> tuple[Array, Array]:
+            answer = predict(number, rows)
             between = self.regions[number].posterior_covariance(view[rows])
             return answer.mean, _covariances(between, self._with_tail(number, answer.mean, answer.scale))
 
-        return passes.covariance_between_rows(self.circuit, view, leaf)
+        return passes.covariance_between_rows(self.circuit, view, of_region)
 
-    def _asker(self, X: Array) -> Callable[[int, Rows], Posterior]:
-        """How to ask a region (by number) about some of the rows ``X``."""
+    def _predictor(self, X: Array) -> Callable[[int, Rows], Posterior]:
+        """A function that predicts some of the rows ``X`` by a region, given the region's number and the rows."""
         view = self.view(X)
         base = None if self.base is None else self.base.predict(X).mean
 
-        def ask(number: int, rows: Rows) -> Posterior:
+        def predict(number: int, rows: Rows) -> Posterior:
             region = self.budget.touch(self.regions[number])
             answer = region.predict(view[rows])
             if not region.n_rows:
@@ -400,9 +397,9 @@ class CircuitExpert:
                 return answer
             return replace(answer, mean=answer.mean + base[np.ix_(rows, self.outputs[number])])
 
-        return ask
+        return predict
 
-    # ------------------------------------------------------------------ learning on
+    # ------------------------------------------------------------------ learning more rows
 
     def learn(self, X: Array, Y: Array, rng: np.random.Generator) -> None:
         """Append rows to the regions they fall into; regions above M rows are split."""
@@ -422,7 +419,7 @@ class CircuitExpert:
                     self._split(number, rng)
 
     def _split(self, number: int, rng: np.random.Generator) -> None:
-        """Replace a region node by what Algorithm 1 makes of its rows; children inherit the hyper-parameters."""
+        """Replace a region by the circuit that Algorithm 1 grows over its rows, with its hyper-parameters."""
         circuit, node = self.circuit, self.circuit[number]
         old, root = self.regions[node.region], circuit.root
         depth = self.plan.mixture_depth if number == root or self.plan.mixture_depth is None else 0
@@ -433,9 +430,9 @@ class CircuitExpert:
             outputs = node.outputs[columns]
             child = self._region(old.theta, old.X[rows], old.Y[np.ix_(rows, columns)], outputs)
             if reused:
-                place = reused.pop()
-                self.regions[place], self.rows[place], self.outputs[place] = child, _NO_ROWS, outputs
-                return place
+                first = reused.pop()
+                self.regions[first], self.rows[first], self.outputs[first] = child, _NO_ROWS, outputs
+                return first
             self.regions.append(child)
             self.rows.append(_NO_ROWS)
             self.outputs.append(outputs)
@@ -448,7 +445,7 @@ class CircuitExpert:
         self.budget.forget(old)
         logger.info("%s: region %d with %d rows was split", self.name, node.region, old.n_rows)
 
-    # ------------------------------------------------------------------ looking
+    # ------------------------------------------------------------------ describing
 
     def described(self) -> Circuit:
         """The circuit with its cuts in the units of the covariates."""
@@ -462,48 +459,52 @@ class CircuitExpert:
         return shown
 
 
-class LinearMember:
-    """The linear expert as a child of the root sum."""
+class LinearExpert:
+    """Linear regression as a child of the root sum."""
 
-    def __init__(self, name: str, expert: LinearExpert) -> None:
-        self.name, self.expert = name, expert
+    def __init__(self, name: str, regression: LinearRegression) -> None:
+        self.name, self.regression = name, regression
         self.tail: Tail | None = None
 
     def weigh_by_stacking(self, X: Array, Y: Array, blocks: Rows | None) -> Components:
         """Learn the tails from held-out residuals; returns the held-out components."""
-        answer = self.expert.held_out(X, Y, blocks, own_scatter=True)
+        answer = self.regression.held_out(X, Y, blocks, own_scatter=True)
         self.tail = Tail.fit(list(((Y - answer.mean) / answer.scale).T))
         return self._with_tail(answer.mean, answer.scale, answer.dof)
 
     def _with_tail(self, mean: Array, scale: Array, dof: float) -> Components:
-        answer = Components.single(mean, scale, dof, self.expert.correlation())
-        if self.tail is not None:
-            answer.scales = answer.scales * self.tail.factor
-            answer.dofs = np.broadcast_to(self.tail.dof, answer.dofs.shape)
-        return answer
+        return _with_tail(Components.single(mean, scale, dof, self.regression.correlation()), self.tail)
 
     def components(self, X: Array) -> Components:
         """Marginal components and correlations of new rows."""
-        answer = self.expert.predict(X)
+        answer = self.regression.predict(X)
         return self._with_tail(answer.mean, answer.scale, answer.dof)
 
     def distribution(self, X: Array) -> Multivariate:
         """The exact distribution of new rows."""
-        return passes.student(self.expert.predict(X))
+        return passes.student(self.regression.predict(X))
 
     def between_rows(self, X: Array) -> tuple[Array, Array]:
         """Mean ``(n, P)`` and covariance between rows ``(n, n, P)``."""
-        answer = self.expert.predict(X)
-        between = self.expert.posterior_covariance(X)
+        answer = self.regression.predict(X)
+        between = self.regression.posterior_covariance(X)
         return answer.mean, _covariances(between, self._with_tail(answer.mean, answer.scale, answer.dof))
 
     def learn(self, X: Array, Y: Array, rng: np.random.Generator) -> None:
         """Add rows."""
-        self.expert.learn(X, Y)
+        self.regression.learn(X, Y)
+
+
+def _with_tail(parts: Components, tail: Tail | None, outputs: Rows | slice = slice(None)) -> Components:
+    """Components with the learnt tails of these outputs, if there are any."""
+    if tail is not None:
+        parts.scales = parts.scales * tail.factor[outputs]
+        parts.dofs = np.broadcast_to(tail.dof[outputs], parts.dofs.shape)
+    return parts
 
 
 def log_densities(parts: Components, Y: Array) -> Array:
-    """Log density of each target under the components, NaN where it is missing or was not answered."""
+    """Log density of each target under the components, NaN where it is missing or was not predicted."""
     values = np.full(Y.shape, np.nan)
     answered = ~np.isnan(Y) & ~np.isnan(parts.means).any(axis=1)
     everything = parts.marginals().log_pdf(np.where(answered, Y, np.nan))
@@ -512,10 +513,9 @@ def log_densities(parts: Components, Y: Array) -> Array:
 
 
 def _covariances(between: Array, parts: Components) -> Array:
-    """Covariance between rows of each output, from that of an output of unit scale and one component per value."""
-    deviation = np.sqrt(t_variance(parts.dofs[:, 0])) * parts.scales[:, 0]
-    size = np.sqrt(np.diag(between))
-    return (between / np.outer(size, size))[:, :, None] * deviation[:, None] * deviation
+    """Covariance between rows of each target, from that of a target of unit scale and one component per value."""
+    std = np.sqrt(t_variance(parts.dofs[:, 0])) * parts.scales[:, 0]
+    return correlation_of(between)[:, :, None] * std[:, None] * std
 
 
 def _with_targets(Y: Array) -> Rows:

@@ -1,7 +1,7 @@
-"""The weight-space Bayesian linear expert: no stored rows, O(n_inputs^2) per row.
+"""Bayesian linear regression in weight space: no stored rows, O(n_inputs^2) per row.
 
-``R = Phi B + noise`` with ``Phi = [1, (X - centre) / spread]``, a ridge prior on the slopes and a nearly flat one on
-the intercept; the covariance of the outputs is integrated out as in `momostream.batch.region`.
+``R = Phi B + noise`` with ``Phi = [1, (X - centre) / std]``, a ridge prior on the slopes and a nearly flat one on
+the intercept; the covariance of the targets is integrated out as in `momostream.batch.region`.
 """
 
 from __future__ import annotations
@@ -13,11 +13,12 @@ from numpy.typing import NDArray
 from scipy.special import gammaln
 
 from momostream.batch.region import SHRINKAGE, HeldOut, Posterior
+from momostream.distributions.student import correlation_of
 from momostream.gp.covariance import input_spread
 from momostream.gp.scaling import nearest_correlation, standardisation
 from momostream.kernels.scalar import NU0, SCALE0
 
-__all__ = ["LinearExpert"]
+__all__ = ["LinearRegression"]
 
 Array = NDArray[np.float64]
 
@@ -26,28 +27,28 @@ RIDGES = (1e-3, 1e-2, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0)
 INTERCEPT_RIDGE = 1e-6
 
 
-class LinearExpert:
-    """Bayesian linear regression of all outputs on all covariates.
+class LinearRegression:
+    """Bayesian linear regression of all targets on all covariates.
 
     Examples
     --------
     >>> X = np.arange(8.0)[:, None]
-    >>> expert = LinearExpert.fit(X, 3.0 * X - 1.0)
-    >>> print(expert.predict(np.array([[10.0]])).mean.round(2))
+    >>> regression = LinearRegression.fit(X, 3.0 * X - 1.0)
+    >>> print(regression.predict(np.array([[10.0]])).mean.round(2))
     [[29.]]
     """
 
-    def __init__(self, centre: Array, spread: Array, offset: Array, scale: Array) -> None:
-        self.centre, self.spread, self.offset, self.scale = centre, spread, offset, scale
+    def __init__(self, centre: Array, std: Array, offset: Array, scale: Array) -> None:
+        self.centre, self.std, self.offset, self.scale = centre, std, offset, scale
         width, P = len(centre) + 1, len(offset)
         self.ridge = 1.0
         self.n_rows = 0
-        # Sufficient statistics, of the observed rows of each output.
+        # Sufficient statistics, of the observed rows of each target.
         self.gram = np.zeros((P, width, width))
         self.cross = np.zeros((width, P))
         self.squares = np.zeros((P, P))
         self.pairs = np.zeros((P, P))
-        # The same of the rows without a missing target, which tell how the outputs go together.
+        # The same of the rows without a missing target, for the correlation of the targets.
         self.whole_gram = np.zeros((width, width))
         self.whole_cross = np.zeros((width, P))
         self.whole_squares = np.zeros((P, P))
@@ -55,22 +56,22 @@ class LinearExpert:
         self._solution: tuple[Array, Array, Array, float] | None = None
 
     @classmethod
-    def fit(cls, X: Array, Y: Array, blocks: NDArray[np.intp] | None = None) -> LinearExpert:
+    def fit(cls, X: Array, Y: Array, blocks: NDArray[np.intp] | None = None) -> LinearRegression:
         """Learn from rows ``X`` and targets ``Y`` (NaN = missing) and choose the ridge.
 
-        By the evidence; or, where ``blocks`` of rows are to be held out, by the squared error on these: thousands of
-        rows that resemble their neighbours are no evidence about the next stretch.
+        The evidence chooses it, or the squared error on ``blocks`` of held-out rows where these are given: thousands
+        of rows that resemble their neighbours are not evidence about the next stretch.
         """
-        expert = cls(X.mean(axis=0), input_spread(X), *standardisation(Y))
-        expert.learn(X, Y)
+        regression = cls(X.mean(axis=0), input_spread(X), *standardisation(Y))
+        regression.learn(X, Y)
 
         def held_out_error(ridge: float) -> float:
-            expert.ridge, expert._solution = ridge, None
-            return float(np.nansum(((expert.held_out(X, Y, blocks).mean - Y) / expert.scale) ** 2))
+            regression.ridge, regression._solution = ridge, None
+            return float(np.nansum(((regression.held_out(X, Y, blocks).mean - Y) / regression.scale) ** 2))
 
-        best = max(RIDGES, key=expert.log_evidence) if blocks is None else min(RIDGES, key=held_out_error)
-        expert.ridge, expert._solution = best, None
-        return expert
+        best = max(RIDGES, key=regression.log_evidence) if blocks is None else min(RIDGES, key=held_out_error)
+        regression.ridge, regression._solution = best, None
+        return regression
 
     def learn(self, X: Array, Y: Array) -> None:
         """Add rows; the result does not depend on how they were cut into calls, up to round-off."""
@@ -93,7 +94,7 @@ class LinearExpert:
         self._solution = None
 
     def _features(self, X: Array) -> Array:
-        return np.column_stack([np.ones(len(X)), (X - self.centre) / self.spread])
+        return np.column_stack([np.ones(len(X)), (X - self.centre) / self.std])
 
     def _prior(self, ridge: float) -> Array:
         return np.r_[INTERCEPT_RIDGE, np.full(len(self.centre), ridge)]
@@ -125,11 +126,11 @@ class LinearExpert:
         return trust * np.clip(moments / size / size[:, None], -1.0, 1.0)
 
     def _best_seen(self) -> int:
-        """The output with most targets."""
+        """The target with most targets."""
         return int(np.argmax(np.diag(self.pairs)))
 
     def log_evidence(self, ridge: float | None = None) -> float:
-        """Log density of the targets with the weights and output scales integrated out, one output at a time."""
+        """Log density of the targets with the weights and target scales integrated out, one target at a time."""
         prior = self._prior(self.ridge if ridge is None else ridge)
         precision = self.gram + np.diag(prior)
         B = np.linalg.solve(precision, self.cross.T[:, :, None])[:, :, 0]
@@ -152,56 +153,56 @@ class LinearExpert:
         """Predictive distribution of new rows ``X``, shape ``(n_rows, n_inputs)``."""
         B, inverse, S, dof = self._solve()
         Phi = self._features(X)
-        spread = 1.0 + np.einsum("ij,jk,ik->i", Phi, inverse[self._best_seen()], Phi)
+        # Variances, in units of the variance of the noise.
+        c = 1.0 + np.einsum("ij,jk,ik->i", Phi, inverse[self._best_seen()], Phi)
         extra = None
         if self.n_whole < self.n_rows:
-            extra = 1.0 + np.einsum("ij,pjk,ik->ip", Phi, inverse, Phi) - spread[:, None]
-        return Posterior(Phi @ B * self.scale + self.offset, spread, S * np.outer(self.scale, self.scale), dof, extra)
+            extra = 1.0 + np.einsum("ij,pjk,ik->ip", Phi, inverse, Phi) - c[:, None]
+        return Posterior(Phi @ B * self.scale + self.offset, c, S * np.outer(self.scale, self.scale), dof, extra)
 
     def held_out(
         self, X: Array, Y: Array, blocks: NDArray[np.intp] | None = None, *, own_scatter: bool = False
     ) -> HeldOut:
-        """What the expert would have predicted for rows it has learnt, without each row's block (or the row).
+        """Predictions of rows that were learnt, as if without each row's block (or the row).
 
         As in `momostream.batch.region.Region.held_out`.
         """
         B, inverse, S, dof = self._solve()
         Phi, R = self._features(X), (Y - self.offset) / self.scale
-        mean, spread = np.full_like(R, np.nan), np.ones_like(R)
-        # What a row's block added to the scatter of the outputs, and how many targets it had.
+        # Means, and variances in units of the variance of the noise.
+        mean, c = np.full_like(R, np.nan), np.ones_like(R)
+        # Share of a row's block in the scatter of the targets, and number of its targets.
         own, count = np.zeros_like(R), np.ones_like(R)
-        outputs = np.arange(R.shape[1])
-        # Outputs without missing targets share one precision.
-        for group in [outputs] if self.n_whole == self.n_rows else np.split(outputs, len(outputs)):
+        targets = np.arange(R.shape[1])
+        # Targets without gaps share one precision.
+        for group in [targets] if self.n_whole == self.n_rows else np.split(targets, len(targets)):
             A = inverse[group[0]]
             seen = np.flatnonzero(~np.isnan(R[:, group[0]]))
             residual = R[np.ix_(seen, group)] - Phi[seen] @ B[:, group]
             if blocks is None:
-                place = np.ix_(seen, group)
+                at = np.ix_(seen, group)
                 left = np.maximum(1.0 - np.einsum("ij,jk,ik->i", Phi[seen], A, Phi[seen]), 1e-6)[:, None]
-                mean[place], spread[place] = R[place] - residual / left, 1.0 / left
-                own[place] = residual**2 / left
+                mean[at], c[at] = R[at] - residual / left, 1.0 / left
+                own[at] = residual**2 / left
                 continue
             for block in np.unique(blocks[seen]):
                 inside = np.flatnonzero(blocks[seen] == block)
-                place, rows = np.ix_(seen[inside], group), Phi[seen[inside]]
+                at, rows = np.ix_(seen[inside], group), Phi[seen[inside]]
                 within = np.linalg.inv(np.eye(len(inside)) - rows @ A @ rows.T)
                 held = within @ residual[inside]
-                mean[place], spread[place] = R[place] - held, np.diag(within)[:, None]
-                own[place], count[place] = np.einsum("ij,ij->j", residual[inside], held), len(inside)
+                mean[at], c[at] = R[at] - held, np.diag(within)[:, None]
+                own[at], count[at] = np.einsum("ij,ij->j", residual[inside], held), len(inside)
         mass = NU0 + np.diag(self.pairs)
         if own_scatter:
             own[:], count[:] = 0.0, 0.0
         variance = np.maximum(np.diag(S) * mass - own, NU0 * SCALE0) / np.maximum(mass - count, NU0)
-        return HeldOut(mean * self.scale + self.offset, np.sqrt(spread * variance) * self.scale, dof)
+        return HeldOut(mean * self.scale + self.offset, np.sqrt(c * variance) * self.scale, dof)
 
     def posterior_covariance(self, X: Array) -> Array:
-        """Covariance between rows for an output of unit scale, noise included, shape ``(len(X), len(X))``."""
+        """Covariance between rows for a target of unit scale, noise included, shape ``(len(X), len(X))``."""
         inverse, Phi = self._solve()[1], self._features(X)
         return Phi @ inverse[self._best_seen()] @ Phi.T + np.eye(len(X))
 
     def correlation(self) -> Array:
-        """Correlation of the outputs, shape ``(n_targets, n_targets)``."""
-        S = self._solve()[2]
-        size = np.sqrt(np.diag(S))
-        return S / np.outer(size, size)
+        """Correlation of the targets, shape ``(n_targets, n_targets)``."""
+        return correlation_of(self._solve()[2])

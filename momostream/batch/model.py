@@ -1,4 +1,4 @@
-"""The model: a root sum over experts, fitted in batch and continued row by row. Arrays in column order only."""
+"""The table model: a root sum over experts, fitted in batch and updated with more rows; arrays in column order only."""
 
 from __future__ import annotations
 
@@ -11,14 +11,15 @@ from numpy.typing import NDArray
 from momostream.batch.experts import (
     CircuitExpert,
     FactorBudget,
-    LinearMember,
+    LinearExpert,
     log_densities,
 )
-from momostream.batch.linear import LinearExpert
+from momostream.batch.linear import LinearRegression
 from momostream.batch.passes import Components, log_evidence, mix_between_rows
 from momostream.batch.settings import Settings
-from momostream.batch.weights import LEAST_WEIGHT, Copula, posterior_log_weights, stacking_weights
-from momostream.distributions.joint import CopulaDistribution, Distribution, MixtureDistribution
+from momostream.batch.weights import Copula, posterior_log_weights, stacking_weights, updated_log_weights
+from momostream.distributions.copula import CopulaDistribution
+from momostream.distributions.joint import Distribution, MixtureDistribution
 from momostream.distributions.mixtures import Mixture, Multivariate
 from momostream.gp.tuning import TuningJob
 
@@ -28,11 +29,8 @@ Array = NDArray[np.float64]
 Rows = NDArray[np.intp]
 T = TypeVar("T")
 
-# Parts of the rows between which correlations of residuals are cross-checked.
+# Parts of the rows among which correlations of residuals are cross-validated.
 COPULA_FOLDS = 5
-
-# Rows that the stacking weights of `fit` count for at most when `learn` goes on from them.
-WEIGHT_MEMORY = 1000
 
 
 class Model:
@@ -40,10 +38,10 @@ class Model:
 
     Attributes
     ----------
-    members
+    experts
         The experts, in the order of ``settings.experts``.
     log_weights
-        Of the root sum: shape ``(n_experts, n_outputs)`` when stacked, else ``(n_experts,)``.
+        Of the root sum: shape ``(n_experts, n_targets)`` when stacked, else ``(n_experts,)``.
     copula
         Joins the stacked marginals; None where the distribution is the exact mixture.
     input_means
@@ -61,24 +59,24 @@ class Model:
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
-        self.members: list[CircuitExpert | LinearMember] = []
+        self.experts: list[CircuitExpert | LinearExpert] = []
         self.log_weights = np.empty(0)
         self.copula: Copula | None = None
         self.input_means = np.empty(0)
         self.n_rows = 0
-        self.n_outputs = 0
+        self.n_targets = 0
 
     # ------------------------------------------------------------------ fitting
 
     def fit(self, X: Array, Y: Array) -> Model:
-        """Learn structure, hyper-parameters and weights from rows; what was learnt before is forgotten.
+        """Learn structure, hyper-parameters and weights from rows; forget everything learnt before.
 
         Parameters
         ----------
         X
             Shape ``(n_rows, n_inputs)``; NaN is a missing input.
         Y
-            Shape ``(n_rows, n_outputs)``; NaN is a missing target.
+            Shape ``(n_rows, n_targets)``; NaN is a missing target.
         """
         settings = self.settings
         if settings.structure is not None:
@@ -87,19 +85,19 @@ class Model:
         kept = np.flatnonzero(~np.isnan(Y).all(axis=1))
         if not len(kept):
             raise ValueError("no row has a target: every value of Y is missing")
-        self._refuse_gaps(Y[kept])
+        self._check_gaps(Y[kept])
         X, Y, blocks = X[kept], Y[kept], None if blocks is None else blocks[kept]
         self.input_means, self._input_counts = np.zeros(X.shape[1]), np.zeros(X.shape[1])
         self._follow_inputs(X)
         X = self._complete(X)
-        self.n_rows, self.n_outputs = Y.shape
+        self.n_rows, self.n_targets = Y.shape
         self._rng = np.random.default_rng(np.random.SeedSequence(settings.seed).spawn(1)[0])
-        self.members = self._build_members(X, Y, blocks)
+        self.experts = self._build_experts(X, Y, blocks)
         self._weigh(X, Y, blocks)
         return self
 
-    def _refuse_gaps(self, Y: Array) -> None:
-        """The evidence of coupled outputs has no closed form where some of them are missing."""
+    def _check_gaps(self, Y: Array) -> None:
+        """Raise ValueError where targets are missing and the evidence of coupled targets has no closed form."""
         settings = self.settings
         if settings.weights == "posterior" and settings.coupling == "shared" and np.isnan(Y).any():
             row = int(np.flatnonzero(np.isnan(Y).any(axis=1))[0])
@@ -108,21 +106,21 @@ class Model:
                 f"{row} of those that have any: use coupling='independent' or weights='stacking'"
             )
 
-    def _build_members(self, X: Array, Y: Array, blocks: Rows | None) -> list[CircuitExpert | LinearMember]:
+    def _build_experts(self, X: Array, Y: Array, blocks: Rows | None) -> list[CircuitExpert | LinearExpert]:
         """Fit all experts; the tuning of all their regions is one pool of jobs."""
         settings, rules, plan = self.settings, self.settings.rules(), self.settings.plan(len(X))
         budget = FactorBudget(settings.memory_budget)
-        linear = LinearExpert.fit(X, Y, blocks)
-        members: list[CircuitExpert | LinearMember] = []
+        linear = LinearRegression.fit(X, Y, blocks)
+        experts: list[CircuitExpert | LinearExpert] = []
         circuits: list[CircuitExpert] = []
         for name, spec in zip(settings.experts, settings.specs, strict=True):
             if spec.covariance is None:
-                members.append(LinearMember(name, linear))
+                experts.append(LinearExpert(name, linear))
                 continue
             gaussian = settings.coupling == "independent"
             expert = CircuitExpert(name, spec, plan, settings.split_by, gaussian, settings.discount, budget)
             expert.base = linear if spec.residual else None
-            members.append(expert)
+            experts.append(expert)
             circuits.append(expert)
         seeds = np.random.SeedSequence(settings.seed).spawn(len(circuits) + 1)[1:]
         stages = [seed.spawn(3) for seed in seeds]
@@ -135,11 +133,11 @@ class Model:
         for expert, wanted, stage, found in zip(circuits, targets, stages, thetas, strict=True):
             separate = settings.outputs == "separate"
             expert.grow(X, wanted, found, stage[1], settings.structure, separate)
-        jobs = [expert.leaf_jobs(rules, stage[2]) for expert, stage in zip(circuits, stages, strict=True)]
+        jobs = [expert.region_jobs(rules, stage[2]) for expert, stage in zip(circuits, stages, strict=True)]
         for expert, found in zip(circuits, self._run(jobs, "tuning regions"), strict=True):
             if found:
                 expert.accept(found)
-        return members
+        return experts
 
     def _run(self, jobs: list[list[TuningJob]], title: str) -> list[list[Array]]:
         """Run lists of jobs as one pool and return the results in the same lists."""
@@ -149,16 +147,16 @@ class Model:
 
     def _weigh(self, X: Array, Y: Array, blocks: Rows | None) -> None:
         """Set the weights of all sums, the root included."""
-        settings, n_members = self.settings, len(self.members)
+        settings, n_experts = self.settings, len(self.experts)
         self.copula = None
-        self.log_weights = np.full(n_members, -np.log(n_members))
+        self.log_weights = np.full(n_experts, -np.log(n_experts))
         if settings.weights == "posterior":
-            circuits = [member for member in self.members if isinstance(member, CircuitExpert)]
-            evidence = [log_evidence(member.circuit, member.evidence, set_weights=True) for member in circuits]
+            circuits = [expert for expert in self.experts if isinstance(expert, CircuitExpert)]
+            evidence = [log_evidence(expert.circuit, expert.evidence, set_weights=True) for expert in circuits]
             self.log_weights = posterior_log_weights(np.array(evidence))
         elif settings.weights == "stacking":
-            progress = _progress(self.members, settings.verbose, "held-out densities")
-            answers = [member.weigh_by_stacking(X, Y, blocks) for member in progress]
+            progress = _progress(self.experts, settings.verbose, "held-out densities")
+            answers = [expert.weigh_by_stacking(X, Y, blocks) for expert in progress]
             densities = np.stack([log_densities(answer, Y) for answer in answers])
             self.log_weights = np.log(stacking_weights(densities))
             stacked = Components.mix(self.log_weights, answers)
@@ -187,24 +185,24 @@ class Model:
         X, names = self._complete(X), None if targets is None else tuple(targets)
         if self.copula is None:
             return MixtureDistribution(self._distribution(X), names)
-        stacked = Components.mix(self.log_weights, [member.components(X) for member in self.members])
+        stacked = Components.mix(self.log_weights, [expert.components(X) for expert in self.experts])
         return CopulaDistribution(
             stacked.marginals(), self.copula.correlation(stacked.correlation), self.copula.dof, names
         )
 
     def _distribution(self, X: Array) -> Multivariate:
-        distributions = [member.distribution(X) for member in self.members]
+        distributions = [expert.distribution(X) for expert in self.experts]
         return distributions[0] if len(distributions) == 1 else Mixture(self.log_weights, distributions)
 
     def covariance_between_rows(self, X: Array) -> tuple[Array, Array]:
         """Mean ``(n, P)`` and covariance between rows, noise included, ``(n, n, P)``."""
         X = self._complete(X)
-        return mix_between_rows(self.log_weights, [member.between_rows(X) for member in self.members])
+        return mix_between_rows(self.log_weights, [expert.between_rows(X) for expert in self.experts])
 
-    # ------------------------------------------------------------------ learning on
+    # ------------------------------------------------------------------ learning more rows
 
     def learn(self, X: Array, Y: Array) -> None:
-        """Go on from more rows: factors grow by appended rows, regions above M rows are split.
+        """Continue with more rows: factors grow by appended rows, regions above M rows are split.
 
         Hyper-parameters stay. Stacking weights move towards the experts that predicted the new rows better;
         posterior weights are those of all rows.
@@ -213,52 +211,46 @@ class Model:
         X, Y = X[kept], Y[kept]
         if not len(X):
             return
-        self._refuse_gaps(Y)
+        self._check_gaps(Y)
         self._follow_inputs(X)
         X = self._complete(X)
         if self.settings.weights == "stacking":
             self._reweigh(X, Y)
-        # Residual circuits first: their targets are what the linear expert leaves before it learns.
-        for member in sorted(self.members, key=lambda member: isinstance(member, LinearMember)):
-            member.learn(X, Y, self._rng)
+        # Residual circuits first: their targets are the residuals of the linear expert before it learns.
+        for expert in sorted(self.experts, key=lambda expert: isinstance(expert, LinearExpert)):
+            expert.learn(X, Y, self._rng)
         self._learn_base(X, Y)
         self.n_rows += len(X)
         if self.settings.weights == "posterior":
             self._weigh(X, Y, None)
 
     def _learn_base(self, X: Array, Y: Array) -> None:
-        """Let a linear expert learn that is only the base of residual circuits."""
-        if any(isinstance(member, LinearMember) for member in self.members):
+        """Update the linear regression below residual circuits if no linear expert does so."""
+        if any(isinstance(expert, LinearExpert) for expert in self.experts):
             return
-        for member in self.members:
-            if isinstance(member, CircuitExpert) and member.base is not None:
-                member.base.learn(X, Y)
+        for expert in self.experts:
+            if isinstance(expert, CircuitExpert) and expert.base is not None:
+                expert.base.learn(X, Y)
                 return
 
     def _reweigh(self, X: Array, Y: Array) -> None:
-        densities = np.stack([log_densities(member.components(X), Y) for member in self.members])
-        joint = self.log_weights[:, None, :] + densities
-        share = np.exp(joint - np.nanmax(joint, axis=0, initial=-np.inf, where=~np.isnan(joint)))
-        share /= share.sum(axis=0)
-        seen = ~np.isnan(share[0])
-        before = min(self.n_rows, WEIGHT_MEMORY)
-        total = before * np.exp(self.log_weights) + np.nansum(share, axis=1)
-        weights = np.maximum(total / (before + seen.sum(axis=0)), LEAST_WEIGHT)
-        self.log_weights = np.log(weights / weights.sum(axis=0))
+        """Move the stacking weights towards the experts that predict these rows better."""
+        densities = np.stack([log_densities(expert.components(X), Y) for expert in self.experts])
+        self.log_weights = updated_log_weights(self.log_weights, densities, self.n_rows)
 
-    # ------------------------------------------------------------------ looking
+    # ------------------------------------------------------------------ describing
 
     def describe(self, inputs: Sequence[str] | None = None, outputs: Sequence[str] | None = None) -> str:
         """The circuits as text, below the root's weights."""
         lines = ["sum"]
-        weights = np.exp(self.log_weights).reshape(len(self.members), -1).mean(axis=1)
-        for k, (member, weight) in enumerate(zip(self.members, weights, strict=True)):
-            last = k == len(self.members) - 1
-            below = [member.name]
-            if isinstance(member, CircuitExpert):
-                rows = [region.n_rows for region in member.regions]
-                text = member.described().describe(inputs, outputs, rows).split("\n")
-                below = [f"{member.name}: {text[0]}", *text[1:]]
+        weights = np.exp(self.log_weights).reshape(len(self.experts), -1).mean(axis=1)
+        for k, (expert, weight) in enumerate(zip(self.experts, weights, strict=True)):
+            last = k == len(self.experts) - 1
+            below = [expert.name]
+            if isinstance(expert, CircuitExpert):
+                rows = [region.n_rows for region in expert.regions]
+                text = expert.described().describe(inputs, outputs, rows).split("\n")
+                below = [f"{expert.name}: {text[0]}", *text[1:]]
             lines.append(("└─ " if last else "├─ ") + f"{weight:.3f}: {below[0]}")
             lines += [("   " if last else "│  ") + line for line in below[1:]]
         return "\n".join(lines)
@@ -270,7 +262,7 @@ def _row_blocks(n_rows: int, n_blocks: int) -> Rows:
 
 
 def _run_jobs(jobs: list[TuningJob], n_jobs: int | None, verbose: int, title: str) -> list[Array]:
-    """Tuned hyper-parameters of each job, in order, whoever runs them."""
+    """Tuned hyper-parameters of each job, in the order of the jobs."""
     # Imported here: a model that only predicts does not need it.
     from joblib import Parallel, delayed
 

@@ -1,6 +1,7 @@
 """The circuit as a flat table: sums, covariate gates, output splits, and regions at the bottom.
 
 Nodes refer to each other by their line in the table; `Circuit.root` is the line to start from.
+Circuits speak of outputs, as the paper does: columns of the targets.
 """
 
 from __future__ import annotations
@@ -22,14 +23,14 @@ KINDS = ("sum", "gate", "outputs", "region")
 
 @dataclass
 class Node:
-    """One line of the table; which fields mean something depends on the kind.
+    """One line of the table; the kind decides which fields are used.
 
     Attributes
     ----------
     kind
         `SUM`, `GATE`, `OUTPUTS` or `REGION`.
     outputs
-        Positions of the outputs that the node speaks about, ascending.
+        Positions of the outputs that the node predicts, ascending.
     children
         Numbers of the child nodes.
     log_weights
@@ -140,7 +141,7 @@ class Circuit:
             if node.kind == GATE and node.column >= n_inputs:
                 raise ValueError(f"structure has a gate on column {node.column}, but there are {n_inputs} covariates")
 
-    # ------------------------------------------------------------------ looking
+    # ------------------------------------------------------------------ reading
 
     def route(self, number: int, X: Array) -> Rows:
         """Which child of a gate owns each row of ``X``."""
@@ -211,7 +212,7 @@ class Circuit:
     def edge_label(
         self, number: int, k: int, inputs: Sequence[str] | None = None, outputs: Sequence[str] | None = None
     ) -> str:
-        """What leads from a node to its child k: a weight, an interval or output names."""
+        """Label of the edge from a node to its child k: a weight, an interval or output names."""
         node = self[number]
         if node.kind == SUM:
             assert node.log_weights is not None

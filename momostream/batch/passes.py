@@ -1,6 +1,6 @@
 """Upward passes over a circuit: components of the marginals, distributions, evidence and covariance between rows.
 
-Every pass goes down the gates with the rows it was given, asks the regions, and joins their answers on the way up.
+Each pass routes its rows down the gates, asks the regions, and joins their answers on the way up.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from scipy.special import logsumexp
 from momostream.batch.nodes import GATE, OUTPUTS, REGION, SUM, Circuit
 from momostream.batch.region import Posterior
 from momostream.batch.weights import posterior_log_weights
-from momostream.distributions.marginals import Marginals
+from momostream.distributions.marginals import Marginals, mixed, padding
 from momostream.distributions.mixtures import Mixture, Multivariate, Product, Routed, StudentT
 
 __all__ = ["Components", "assign_rows", "components", "covariance_between_rows", "distribution", "log_evidence"]
@@ -26,7 +26,9 @@ Rows = NDArray[np.intp]
 
 @dataclass
 class Components:
-    """Per row and output a mixture of Student-t's, and per row the correlation of the outputs.
+    """A mixture of Student-t's per row and output, and the correlation of the outputs per row.
+
+    Unlike `momostream.distributions.marginals.Marginals`, its arrays may be written to, and means may be NaN.
 
     Attributes
     ----------
@@ -53,30 +55,24 @@ class Components:
     @classmethod
     def padding(cls, n_rows: int, n_components: int, n_outputs: int) -> Components:
         """Components of weight 0, to be written over; the outputs are uncorrelated."""
-        shape = (n_rows, n_components, n_outputs)
         correlation = np.zeros((n_rows, n_outputs, n_outputs))
         correlation[:, range(n_outputs), range(n_outputs)] = 1.0
-        return cls(np.zeros(shape), np.zeros(shape), np.ones(shape), np.full(shape, np.inf), correlation)
+        return cls(*padding(n_rows, n_components, n_outputs), correlation)
 
     @classmethod
     def mix(cls, log_weights: Array, children: list[Components]) -> Components:
         """Mix children over the same rows and outputs; ``log_weights`` is (n_children,) or (n_children, n_outputs)."""
         weights = np.exp(log_weights)
         scalar = weights if weights.ndim == 1 else weights.mean(axis=1)
-        return cls(
-            np.concatenate([w * child.weights for w, child in zip(weights, children, strict=True)], axis=1),
-            np.concatenate([child.means for child in children], axis=1),
-            np.concatenate([child.scales for child in children], axis=1),
-            np.concatenate([child.dofs for child in children], axis=1),
-            np.asarray(sum(w * child.correlation for w, child in zip(scalar, children, strict=True))),
-        )
+        parts = [(child.weights, child.means, child.scales, child.dofs) for child in children]
+        correlation = sum(w * child.correlation for w, child in zip(scalar, children, strict=True))
+        return cls(*mixed(weights, parts), np.asarray(correlation))
 
     def write(self, rows: Rows, outputs: Rows, part: Components) -> None:
-        """Put the components of some rows and outputs in their place."""
-        filled = part.weights.shape[1]
-        place = np.ix_(rows, np.arange(filled), outputs)
-        self.weights[place], self.means[place] = part.weights, part.means
-        self.scales[place], self.dofs[place] = part.scales, part.dofs
+        """Set the components of some rows and outputs."""
+        at = np.ix_(rows, np.arange(part.weights.shape[1]), outputs)
+        self.weights[at], self.means[at] = part.weights, part.means
+        self.scales[at], self.dofs[at] = part.scales, part.dofs
         self.correlation[np.ix_(rows, outputs, outputs)] = part.correlation
 
     def marginals(self) -> Marginals:
@@ -84,22 +80,23 @@ class Components:
         return Marginals(self.weights, self.means, self.scales, self.dofs)
 
 
-# Answers for some rows from a region: its number and the rows (positions in X).
-Leaf = Callable[[int, Rows], Components]
+# The answer of a region for some rows, given its number and the rows (positions in X).
+RegionAnswer = Callable[[int, Rows], Components]
 # Weights of a sum given its number, its children's answers and the rows.
 Weigh = Callable[[int, list[Components], Rows], Array]
 
 
-def components(circuit: Circuit, X: Array, leaf: Leaf, weigh: Weigh | None = None) -> Components:
+def components(circuit: Circuit, X: Array, of_region: RegionAnswer, weigh: Weigh | None = None) -> Components:
     """Components of all rows ``X``, shape ``(n_rows, n_inputs)``.
 
-    ``weigh`` may set the weights of each sum on the way up; by default they are taken as they are.
+    ``of_region`` returns the components of a region. ``weigh`` may set the weights of each sum on the way up; by
+    default they stay.
     """
 
     def up(number: int, rows: Rows) -> Components:
         node = circuit[number]
         if node.kind == REGION:
-            return leaf(node.region, rows)
+            return of_region(node.region, rows)
         if node.kind == SUM:
             children = [up(child, rows) for child in node.children]
             log_weights = node.log_weights if weigh is None else weigh(number, children, rows)
@@ -126,13 +123,13 @@ def components(circuit: Circuit, X: Array, leaf: Leaf, weigh: Weigh | None = Non
     return up(circuit.root, np.arange(len(X)))
 
 
-def distribution(circuit: Circuit, X: Array, leaf: Callable[[int, Rows], Posterior]) -> Multivariate:
+def distribution(circuit: Circuit, X: Array, of_region: Callable[[int, Rows], Posterior]) -> Multivariate:
     """The exact predictive mixture of rows ``X`` under the weights of the sums."""
 
     def up(number: int, rows: Rows) -> Multivariate:
         node = circuit[number]
         if node.kind == REGION:
-            return student(leaf(node.region, rows))
+            return student(of_region(node.region, rows))
         if node.kind == GATE:
             owner = circuit.route(number, X[rows])
             return Routed(owner, [up(child, rows[owner == k]) for k, child in enumerate(node.children)])
@@ -158,8 +155,8 @@ def student(posterior: Posterior) -> StudentT:
 def log_evidence(circuit: Circuit, evidence: Callable[[int], float], set_weights: bool = False) -> float:
     """Log evidence of the circuit; with ``set_weights`` every sum gets its exact posterior weights.
 
-    ``evidence`` tells that of a region by its number. A sum's posterior weights are its children's evidence under a
-    uniform prior, renormalised.
+    ``evidence`` returns that of a region, given its number. A sum's posterior weights are its children's evidence under
+    a uniform prior, renormalised.
     """
 
     def up(number: int) -> float:
@@ -197,18 +194,18 @@ def assign_rows(circuit: Circuit, X: Array) -> dict[int, Rows]:
 
 
 def covariance_between_rows(
-    circuit: Circuit, X: Array, leaf: Callable[[int, Rows], tuple[Array, Array]]
+    circuit: Circuit, X: Array, of_region: Callable[[int, Rows], tuple[Array, Array]]
 ) -> tuple[Array, Array]:
     """Mean ``(n, n_outputs)`` and covariance between rows ``(n, n, n_outputs)`` of the circuit's function values.
 
-    ``leaf`` answers with the mean ``(m, p)`` and covariance ``(m, m, p)`` of a region. Rows on different sides of a
-    gate are independent given the circuit; a sum is one draw for all rows.
+    ``of_region`` answers with the mean ``(m, p)`` and covariance ``(m, m, p)`` of a region. Rows on different sides of
+    a gate are independent given the circuit; a sum is one draw for all rows.
     """
 
     def up(number: int, rows: Rows) -> tuple[Array, Array]:
         node = circuit[number]
         if node.kind == REGION:
-            return leaf(node.region, rows)
+            return of_region(node.region, rows)
         mean = np.zeros((len(rows), len(node.outputs)))
         covariance = np.zeros((len(rows), len(rows), len(node.outputs)))
         if node.kind == GATE:

@@ -19,13 +19,13 @@ __all__ = ["SplitRules", "learn_structure"]
 Array = NDArray[np.float64]
 Rows = NDArray[np.intp]
 
-# New leaf for these rows and outputs: returns the number of the region.
+# Adds a region for these rows and outputs and returns its number.
 MakeRegion = Callable[[Rows, Rows], int]
 
 
 @dataclass(frozen=True)
 class SplitRules:
-    """What Algorithm 1 is told.
+    """Parameters of Algorithm 1.
 
     Attributes
     ----------
@@ -42,7 +42,7 @@ class SplitRules:
     group_by
         ``"random"`` or ``"independence"`` (randomised conditional correlation test).
     single_outputs
-        Whether a leaf is one region per output (the paper) or one region for all outputs of the leaf.
+        Whether a cell gets one region per output (the paper) or one region for all of its outputs.
     """
 
     max_points: int
@@ -81,11 +81,11 @@ def learn_structure(
         Factor on the variance of each covariate before they are ranked, shape ``(n_inputs,)``: ones rank by
         variance as the paper does, squared inverse lengthscales by what a GP has learnt.
     make_region
-        Called for each leaf with its rows and the columns of ``Y`` it owns; returns the number of the region.
+        Called for each region with its rows and the columns of ``Y`` it owns; returns the number of the region.
     rng
         For random output splits and the random features of the independence test.
     circuit
-        Grow this table instead of a new one.
+        Add nodes to this circuit instead of a new one.
     outputs
         Ascending positions that the columns of ``Y`` have in the whole model; by default ``0, 1, ...``.
     """
@@ -95,23 +95,21 @@ def learn_structure(
     return builder.circuit
 
 
+@dataclass
 class _Builder:
-    def __init__(
-        self,
-        X: Array,
-        Y: Array,
-        plan: SplitRules,
-        relevance: Array,
-        make_region: MakeRegion,
-        rng: np.random.Generator,
-        circuit: Circuit,
-        labels: Rows,
-    ) -> None:
-        self.X, self.Y, self.plan, self.relevance = X, Y, plan, relevance
-        self.make_region, self.rng, self.circuit, self.labels = make_region, rng, circuit, labels
+    """The arguments of `learn_structure`, and the recursion over rows and outputs; methods return node numbers."""
+
+    X: Array
+    Y: Array
+    plan: SplitRules
+    relevance: Array
+    make_region: MakeRegion
+    rng: np.random.Generator
+    circuit: Circuit
+    labels: Rows
 
     def build(self, rows: Rows, outputs: Rows, level: int) -> int:
-        """Return the node for these rows and outputs: a sum over gates, or a leaf when there is no more to split."""
+        """Return the node for these rows and outputs: a sum over gates, or regions when there is no more to split."""
         plan = self.plan
         n_children = plan.n_components if plan.mixes(level) else 1
         if plan.n_cells == 1:
@@ -119,13 +117,13 @@ class _Builder:
             # be split any further would mix copies of the same, without end where all levels mix.
             copies = level > 0 and min(plan.n_groups, len(outputs)) < 2
             if n_children == 1 or copies:
-                return self.leaf(rows, outputs)
+                return self.regions(rows, outputs)
             return self.circuit.add_sum([self.cell(rows, outputs, level + 1) for _ in range(n_children)])
         if len(rows) <= plan.max_points:
-            return self.leaf(rows, outputs)
+            return self.regions(rows, outputs)
         ranked = self.rank(rows)
         if not len(ranked):
-            return self.leaf(_thinned(rows, plan.max_points), outputs)
+            return self.regions(_thinned(rows, plan.max_points), outputs)
         # Child k cuts the covariate of k-th largest (relevant) variance. Where there are fewer covariates than
         # children, further rounds over them shift the cuts, so that no two children are the same.
         rounds = -(-n_children // len(ranked))
@@ -158,7 +156,7 @@ class _Builder:
         groups = split_outputs(self.X[rows], self.Y[np.ix_(rows, outputs)], n_groups, self.plan.group_by, self.rng)
         return self.circuit.add_outputs([self.build(rows, outputs[group], level) for group in groups])
 
-    def leaf(self, rows: Rows, outputs: Rows) -> int:
+    def regions(self, rows: Rows, outputs: Rows) -> int:
         if not self.plan.single_outputs or len(outputs) == 1:
             return self.region(rows, outputs)
         return self.circuit.add_outputs([self.region(rows, outputs[p : p + 1]) for p in range(len(outputs))])
@@ -168,5 +166,5 @@ class _Builder:
 
 
 def _thinned(rows: Rows, n_rows: int) -> Rows:
-    """Evenly spaced rows: what is left to do where more than M rows have the very same covariates."""
+    """Evenly spaced rows: the only way to respect M where more than M rows have the very same covariates."""
     return rows[np.linspace(0, len(rows) - 1, n_rows).round().astype(np.intp)]

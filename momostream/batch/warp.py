@@ -27,7 +27,7 @@ class Warp:
     Parameters
     ----------
     knots, scores
-        One pair of increasing arrays per covariate. Beyond the outermost knots the map goes on as a straight line.
+        One pair of increasing arrays per covariate. Beyond the outermost knots the map is a straight line.
 
     Examples
     --------
@@ -73,9 +73,9 @@ class Warp:
 
 
 def _interpolate(x: Array, knots: Array, scores: Array) -> Array:
-    """Piecewise linear interpolation that goes on beyond the ends with the mean slope of the outer tenth."""
+    """Piecewise linear interpolation, continued beyond the ends with the mean slope of the outer tenth."""
     if len(knots) < 2:
-        # A constant covariate says nothing about its own scale; only a sign is left.
+        # A constant covariate has no scale; only a sign is left.
         return np.sign(x - knots[0])
     y = np.interp(x, knots, scores)
     reach = max(1, len(knots) // 10)

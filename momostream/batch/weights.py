@@ -1,4 +1,4 @@
-"""How the children of a sum are weighed: posterior, stacking, and the tails that stacking is scored with."""
+"""Weights of the children of a sum, posterior or stacked; the tails and the copula that stacking is scored with."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import logsumexp, ndtri
 
-from momostream.distributions.student import mvt_log_pdf, t_log_pdf, t_quantile
+from momostream.distributions.student import correlation_of, mvt_log_pdf, solve_lower, t_log_pdf, t_quantile
 from momostream.gp.scaling import nearest_correlation
 
-__all__ = ["Copula", "Tail", "posterior_log_weights", "stacking_weights"]
+__all__ = ["Copula", "Tail", "posterior_log_weights", "stacking_weights", "updated_log_weights"]
 
 Array = NDArray[np.float64]
 
@@ -25,6 +25,8 @@ COPULA_DOFS = (3.0, 4.0, 6.0, 10.0, 20.0, 50.0, np.inf)
 COPULA_BLENDS = (0.0, 0.25, 0.5, 0.75, 1.0)
 COPULA_STRENGTHS = (0.25, 0.5, 0.75, 0.9, 1.0)
 
+# Stacking weights count for at most so many rows when more rows arrive.
+WEIGHT_MEMORY = 1000
 # Rows beyond these say nothing new about a handful of weights.
 MAX_STACKING_ROWS, MAX_COPULA_ROWS = 20_000, 4_000
 
@@ -36,18 +38,18 @@ def posterior_log_weights(log_evidence: Array, log_prior: Array | None = None) -
 
 
 def stacking_weights(log_densities: Array) -> Array:
-    """Weights of the mixture with the best mean log density, per output.
+    """Weights of the mixture with the best mean log density, per target.
 
     Parameters
     ----------
     log_densities
-        Held-out log density of each child, row and output, shape ``(n_children, n_rows, n_outputs)``; NaN where
+        Held-out log density of each child, row and target, shape ``(n_children, n_rows, n_targets)``; NaN where
         the target is missing.
 
     Returns
     -------
     weights
-        Shape ``(n_children, n_outputs)``, at least `LEAST_WEIGHT`, columns sum to 1.
+        Shape ``(n_children, n_targets)``, at least `LEAST_WEIGHT`, columns sum to 1.
 
     Examples
     --------
@@ -56,12 +58,39 @@ def stacking_weights(log_densities: Array) -> Array:
     array([[1.],
            [0.]])
     """
-    n_children, n_rows, n_outputs = log_densities.shape
+    n_children, n_rows, n_targets = log_densities.shape
     if n_rows > MAX_STACKING_ROWS:
         log_densities = log_densities[:, np.linspace(0, n_rows - 1, MAX_STACKING_ROWS).round().astype(np.intp)]
     if n_children == 1:
-        return np.ones((1, n_outputs))
-    weights = np.column_stack([_best_mixture(log_densities[:, :, p]) for p in range(n_outputs)])
+        return np.ones((1, n_targets))
+    weights = np.column_stack([_best_mixture(log_densities[:, :, p]) for p in range(n_targets)])
+    return _with_floor(weights)
+
+
+def updated_log_weights(log_weights: Array, log_densities: Array, n_rows: int) -> Array:
+    """Stacking weights after more rows: one step of expectation maximisation, in which the past counts as `n_rows`.
+
+    Parameters
+    ----------
+    log_weights
+        Shape ``(n_children, n_targets)``.
+    log_densities
+        Of each child, new row and target, shape ``(n_children, n_new_rows, n_targets)``; NaN where the target is
+        missing.
+    n_rows
+        Rows that the weights were learnt from.
+    """
+    joint = log_weights[:, None, :] + log_densities
+    share = np.exp(joint - np.nanmax(joint, axis=0, initial=-np.inf, where=~np.isnan(joint)))
+    share /= share.sum(axis=0)
+    seen = ~np.isnan(share[0])
+    before = min(n_rows, WEIGHT_MEMORY)
+    total = before * np.exp(log_weights) + np.nansum(share, axis=1)
+    return np.log(_with_floor(total / (before + seen.sum(axis=0))))
+
+
+def _with_floor(weights: Array) -> Array:
+    """Weights of at least about `LEAST_WEIGHT`, columns sum to 1."""
     weights = np.maximum(weights, LEAST_WEIGHT)
     return weights / weights.sum(axis=0)
 
@@ -86,7 +115,7 @@ def _best_mixture(log_densities: Array) -> Array:
 
 @dataclass(frozen=True)
 class Tail:
-    """Degrees of freedom and scale factor of each output, shapes ``(n_outputs,)``."""
+    """Degrees of freedom and scale factor of each target, shapes ``(n_targets,)``."""
 
     dof: Array
     factor: Array
@@ -98,7 +127,7 @@ class Tail:
         Parameters
         ----------
         scores
-            The residuals of each output, in any order; NaN counts as missing.
+            The residuals of each target, in any order; NaN counts as missing.
         """
         found = [_best_tail(each[~np.isnan(each)]) for each in scores]
         return cls(np.array([dof for dof, _ in found]), np.array([factor for _, factor in found]))
@@ -110,7 +139,7 @@ def _best_tail(z: Array) -> tuple[float, float]:
     best, best_score = (5.0, 1.0), -np.inf
     square = z * z
     if np.median(square) < LEAST_FACTOR**2:
-        # A target that stood still says nothing about what it does when it moves.
+        # A target that stood still tells nothing about its size when it moves.
         return TAIL_DOFS[0], LEAST_FACTOR
     variance = max(float(np.median(square)) / 0.455, 1e-12)
     for dof in reversed(TAIL_DOFS):
@@ -139,9 +168,9 @@ class Copula:
     blend
         Share of `residual` in the correlation of a row; the rest is the experts' own correlation there.
     strength
-        Factor on all correlations: 1 trusts them, 0 makes the outputs independent.
+        Factor on all correlations: 1 trusts them, 0 makes the targets independent.
     residual
-        Correlation of the normal scores of held-out residuals, shape ``(n_outputs, n_outputs)``.
+        Correlation of the normal scores of held-out residuals, shape ``(n_targets, n_targets)``.
     """
 
     dof: float
@@ -153,22 +182,22 @@ class Copula:
     def fit(cls, U: Array, correlation: Array, folds: NDArray[np.intp]) -> Copula:
         """Choose degrees of freedom, blend and strength by the held-out log density.
 
-        The residual correlation that a row is scored with comes from the other folds: what does not carry over
-        from one stretch of rows to the next is not believed.
+        The residual correlation that a row is scored with comes from the other folds, so that only correlations
+        that carry over from one stretch of rows to the next are believed.
 
         Parameters
         ----------
         U
-            Held-out probability integral transforms, shape ``(n_rows, n_outputs)``, NaN where missing.
+            Held-out probability integral transforms, shape ``(n_rows, n_targets)``, NaN where missing.
         correlation
-            The experts' correlation at each row, shape ``(n_rows, n_outputs, n_outputs)``.
+            The experts' correlation at each row, shape ``(n_rows, n_targets, n_targets)``.
         folds
             Fold of each row, shape ``(n_rows,)``.
         """
-        n_outputs = U.shape[1]
+        n_targets = U.shape[1]
         complete = np.flatnonzero(~np.isnan(U).any(axis=1))
-        if n_outputs == 1 or len(complete) < 3 * n_outputs:
-            return cls(10.0, 0.0, 1.0, np.eye(n_outputs))
+        if n_targets == 1 or len(complete) < 3 * n_targets:
+            return cls(10.0, 0.0, 1.0, np.eye(n_targets))
         U = np.clip(U[complete], 1e-15, 1.0 - 1e-15)
         folds, scores = folds[complete], ndtri(U)
         kept = np.linspace(0, len(U) - 1, min(len(U), MAX_COPULA_ROWS)).round().astype(np.intp)
@@ -176,7 +205,7 @@ class Copula:
         elsewhere = np.empty_like(experts)
         for fold in np.unique(folds):
             others = scores[folds != fold]
-            elsewhere[folds[kept] == fold] = residual_correlation(others if len(others) > n_outputs else scores)
+            elsewhere[folds[kept] == fold] = residual_correlation(others if len(others) > n_targets else scores)
         latent = {dof: t_quantile(U, dof) for dof in COPULA_DOFS}
 
         def score(dof: float, blend: float, strength: float) -> float:
@@ -201,7 +230,7 @@ def _blended(experts: Array, residual: Array, blend: float, strength: float) -> 
 
 
 def residual_correlation(scores: Array) -> Array:
-    """Correlation of normal scores, shrunk by the number of outputs per row, robust to outliers.
+    """Correlation of normal scores, shrunk by the number of targets per row, robust to outliers.
 
     A multivariate t of 4 degrees of freedom is fitted by iteratively reweighted moments.
     """
@@ -209,9 +238,7 @@ def residual_correlation(scores: Array) -> Array:
     weight = np.ones(n)
     for _ in range(10):
         moments = (scores * weight[:, None]).T @ scores / n + 1e-9 * np.eye(P)
-        size = np.sqrt(np.diag(moments))
-        correlation = moments / np.outer(size, size)
-        shrunk = correlation * (n / (n + P)) + np.eye(P) * (P / (n + P))
+        shrunk = correlation_of(moments) * (n / (n + P)) + np.eye(P) * (P / (n + P))
         distance = np.einsum("ij,ij->i", scores, np.linalg.solve(shrunk, scores.T).T)
         weight = (4.0 + P) / (4.0 + distance)
     return nearest_correlation(shrunk)
@@ -219,7 +246,7 @@ def residual_correlation(scores: Array) -> Array:
 
 def log_copula(z: Array, factor: Array, dof: float) -> Array:
     """Log density of the t-copula at latent scores ``z`` (n, P) with Cholesky factors (n, P, P)."""
-    white = np.linalg.solve(factor, z[:, :, None])[:, :, 0]
+    white = solve_lower(factor, z)
     squares = np.einsum("ij,ij->i", white, white)
     log_det = 2.0 * np.log(np.diagonal(factor, axis1=1, axis2=2)).sum(axis=1)
     joint = mvt_log_pdf(squares, log_det, np.full(len(z), dof), z.shape[1])

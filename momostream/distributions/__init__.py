@@ -1,3 +1,3 @@
-"""What a prediction is: marginals, mixtures, joint distributions, predictions and forecasts."""
+"""Predictive distributions: Student-t mixtures, joint distributions, predictions of rows, and forecasts."""
 
 from __future__ import annotations

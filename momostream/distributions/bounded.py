@@ -1,6 +1,6 @@
-"""Outputs with bounds and outputs modelled on another scale, as one distribution in the user's units.
+"""Targets with bounds and targets modelled on another scale, as one distribution in the user's units.
 
-The model works on `z`, the user sees `y`. A `TargetMap` takes values from one to the other, output by output.
+The model works on `z`, the user sees `y`. A `TargetMap` takes values from one to the other, target by target.
 `BoundedMarginals` is the distribution of `y`: that of `z`, restricted to what the bounds allow and carried along the
 increasing map. A copula on top of it sees the probabilities that it would see without bounds, so that quantiles,
 samples, means and covariances all belong to one distribution, which gives nothing to values outside the bounds.
@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import expit
 
-from momostream.distributions.marginals import Marginals
+from momostream.distributions.marginals import Marginals, row_chunks
 from momostream.distributions.student import BoolArray, FloatArray, IntArray, t_log_norm, t_quantile
 
 __all__ = ["BoundedMarginals", "Target", "TargetMap", "Transform"]
@@ -30,7 +30,7 @@ _LARGEST = 1e100
 
 @dataclass(frozen=True)
 class Target:
-    """What is known about one output in advance: its bounds, and the scale on which it is modelled.
+    """Bounds of one target, and the scale on which it is modelled.
 
     Parameters
     ----------
@@ -42,7 +42,7 @@ class Target:
         odds need both.
     offset : float
         Distance from the bounds to the points where the transform or its slope is infinite. With 0, values on these
-        bounds are refused. Where they occur (rain, power at standstill), give an offset: about the
+        bounds are rejected. If they occur (rain, power at standstill), give an offset: about the
         difference that no longer matters.
 
     Notes
@@ -150,7 +150,7 @@ class Target:
         return np.asarray(np.log(width) - log_x - np.log(self.high - y + self.offset))
 
     def is_possible(self, y: FloatArray) -> BoolArray:
-        """Whether values have a place on the scale of the model; False for NaN."""
+        """Whether values have a counterpart on the scale of the model; False for NaN."""
         open_ = self.transform is not None and self.offset == 0.0
         above = y > self.low if open_ else y >= self.low
         below = y < self.high if open_ and self.transform == "logit" else y <= self.high
@@ -166,14 +166,14 @@ class Target:
 
 
 class TargetMap:
-    """From the user's units to those of the model and back, for all outputs.
+    """From the user's units to those of the model and back, for all targets.
 
     Parameters
     ----------
     targets : sequence of Target
-        One per output.
+        One per target.
     names : sequence, optional
-        Names of the outputs, for messages.
+        Names of the targets, for messages.
 
     Examples
     --------
@@ -184,15 +184,15 @@ class TargetMap:
     >>> m.forward([[-1.0, 4.0]])
     Traceback (most recent call last):
         ...
-    ValueError: output 'power' is -1.0, below its lower bound 0.0
+    ValueError: target 'power' is -1.0, below its lower bound 0.0
     """
 
     def __init__(self, targets: Sequence[Target], names: Sequence[Hashable] | None = None) -> None:
         self.targets = tuple(targets)
         self.names: tuple[Hashable, ...] = tuple(range(len(self.targets)) if names is None else names)
         if len(self.names) != len(self.targets):
-            raise ValueError(f"got {len(self.names)} names for {len(self.targets)} outputs")
-        #: Which outputs are not plain, and their positions.
+            raise ValueError(f"got {len(self.names)} names for {len(self.targets)} targets")
+        #: Which targets are not plain, and their positions.
         self.is_changed: BoolArray = np.array([not target.is_plain for target in self.targets], dtype=np.bool_)
         self.changed: IntArray = np.flatnonzero(self.is_changed)
         #: Bounds on the scale of the model, each of shape (n_targets,).
@@ -202,12 +202,12 @@ class TargetMap:
 
     @property
     def n_targets(self) -> int:
-        """Number of outputs."""
+        """Number of targets."""
         return len(self.targets)
 
     @property
     def is_plain(self) -> bool:
-        """Whether no output has bounds or a transform."""
+        """Whether no target has bounds or a transform."""
         return self.changed.size == 0
 
     def forward(self, Y: npt.ArrayLike) -> FloatArray:
@@ -216,13 +216,13 @@ class TargetMap:
         Raises
         ------
         ValueError
-            When a value lies outside the bounds of its output, or on one where its transform is infinite.
+            When a value lies outside the bounds of its target, or on one where its transform is infinite.
         """
         Y = np.asarray(Y, dtype=np.float64)
         for name, target, y in self._columns(Y):
             bad = ~(target.is_possible(y) | np.isnan(y))
             if bad.any():
-                raise ValueError(f"output {name!r} is {_complaint(target, float(y[bad][0]))}")
+                raise ValueError(f"target {name!r} is {_complaint(target, float(y[bad][0]))}")
         return self.to_model(Y)
 
     def backward(self, Z: npt.ArrayLike) -> FloatArray:
@@ -252,12 +252,12 @@ class TargetMap:
         return slopes
 
     def wrap(self, marginals: Marginals) -> Marginals | BoundedMarginals:
-        """Return the distribution in the user's units of outputs with this distribution in those of the model."""
+        """Carry marginals from the model's units to the user's."""
         return marginals if self.is_plain else BoundedMarginals(marginals, self)
 
-    def select(self, outputs: IntArray) -> TargetMap:
-        """Return the map of these outputs, in this order."""
-        return TargetMap([self.targets[j] for j in outputs], [self.names[j] for j in outputs])
+    def select(self, positions: IntArray) -> TargetMap:
+        """Return the map of these targets, in this order."""
+        return TargetMap([self.targets[j] for j in positions], [self.names[j] for j in positions])
 
     def _columns(self, Y: FloatArray) -> Iterator[tuple[Hashable, Target, FloatArray]]:
         return ((self.names[j], self.targets[j], Y[..., j]) for j in self.changed)
@@ -275,30 +275,28 @@ def _complaint(target: Target, y: float) -> str:
 # The distribution
 
 # Probabilities are differences of tails of the wider distribution: below this they have no digits left, and values on a
-# bound keep a score that a copula can go on with.
+# bound keep a score that a copula can use.
 _SMALLEST_DIFFERENCE = 1e-16
 # A component with less than about this between the bounds is moved until it has so much.
 _SMALLEST_SHARE = 1e-8
 # Components are no wider than so many times the distance between the bounds: they are uniform there anyway.
 _WIDEST = 1e6
-# Values times components that are held at once.
-_CHUNK = 1 << 21
 
 
 class BoundedMarginals:
-    """Distribution of each output in the user's units, with the interface of `Marginals` that a copula needs.
+    """Distribution of each target in the user's units, with the interface of `Marginals` that a copula needs.
 
     Parameters
     ----------
     base : Marginals
         Distribution on the scale of the model.
     targets : TargetMap
-        Bounds and transforms. Outputs without any keep the distribution of `base`, to the last bit.
+        Bounds and transforms. Targets without any keep the distribution of `base`, to the last bit.
 
     Notes
     -----
     The distribution is that of `base`, given that the value lies within the bounds. Components that hardly reach into
-    them are moved towards them, until a share of about 1e-8 lies inside. Where experts see the output far out of
+    them are moved towards them, until a share of about 1e-8 lies inside. If experts see the target far out of
     bounds, all of them on one side or each on another, it remains a distribution, with probabilities to about 1e-6.
 
     Examples
@@ -315,14 +313,15 @@ class BoundedMarginals:
 
     def __init__(self, base: Marginals, targets: TargetMap) -> None:
         if base.n_targets != targets.n_targets:
-            raise ValueError(f"got a map of {targets.n_targets} outputs for a distribution of {base.n_targets}")
+            raise ValueError(f"got a map of {targets.n_targets} targets for a distribution of {base.n_targets}")
         self.base = base
         self.targets = targets
         self._truncated: BoolArray = np.isfinite(targets.z_low) | np.isfinite(targets.z_high)
-        self._distribution = _within_reach(base, targets.z_low, targets.z_high) if self._truncated.any() else base
+        # On the scale of the model: `base`, with components within reach of the bounds.
+        self._model = _within_reach(base, targets.z_low, targets.z_high) if self._truncated.any() else base
         # Tail probabilities at both bounds, and what is left between them.
-        self._below, self._from_low = self._distribution.tails(targets.z_low)
-        self._to_high, self._above = self._distribution.tails(targets.z_high)
+        self._below, self._from_low = self._model.tails(targets.z_low)
+        self._to_high, self._above = self._model.tails(targets.z_high)
         mass = np.where(self._below < 0.5, self._to_high - self._below, self._from_low - self._above)
         wide = (self._below < 0.5) & (self._above < 0.5)
         self._mass: FloatArray = np.where(wide, 1.0 - self._below - self._above, mass)
@@ -339,7 +338,7 @@ class BoundedMarginals:
 
     @property
     def n_targets(self) -> int:
-        """Number of outputs."""
+        """Number of targets."""
         return self.base.n_targets
 
     @property
@@ -355,25 +354,15 @@ class BoundedMarginals:
     @cached_property
     def tail_index(self) -> FloatArray:
         """Order up to which moments exist, shape (n_rows, n_targets)."""
-        index = np.where(self.base.weights > 0.0, self.base.dofs, np.inf).min(axis=1)
+        index = self.base.tail_index
         for j in self.targets.changed:
             index[:, j] = self.targets.targets[j].tail_index(index[:, j])
         return index
 
-    @property
-    def weights(self) -> FloatArray:
-        """As of one component, shape (n_rows, 1, n_targets): see `dofs`."""
-        return np.ones((self.n_rows, 1, self.n_targets))
-
-    @property
-    def dofs(self) -> FloatArray:
-        """The tail index as a copula looks for it, shape (n_rows, 1, n_targets)."""
-        return self.tail_index[:, np.newaxis]
-
     def log_pdf(self, Y: npt.ArrayLike) -> FloatArray:
         """Log density of each value of `Y` (..., n_rows, n_targets); 0 where `Y` is NaN, -inf out of bounds."""
         Y = np.asarray(Y, dtype=np.float64)
-        log_pdf = self._distribution.log_pdf(self.targets.to_model(Y)) - np.log(self._mass) + self.targets.log_slope(Y)
+        log_pdf = self._model.log_pdf(self.targets.to_model(Y)) - np.log(self._mass) + self.targets.log_slope(Y)
         return np.where(np.isnan(Y), 0.0, log_pdf)
 
     def tails(self, Y: npt.ArrayLike) -> tuple[FloatArray, FloatArray]:
@@ -404,8 +393,8 @@ class BoundedMarginals:
         return y, *self.tails(y)
 
     def sample(self, size: int, rng: np.random.Generator) -> FloatArray:
-        """Draw `size` values per row and output, outputs independent: shape (size, n_rows, n_targets)."""
-        z = self._distribution.sample(size, rng)
+        """Draw `size` values per row and target, targets independent: shape (size, n_rows, n_targets)."""
+        z = self._model.sample(size, rng)
         truncated = np.flatnonzero(self._truncated)
         if truncated.size:
             u = rng.random((size, self.n_rows, truncated.size))
@@ -418,7 +407,7 @@ class BoundedMarginals:
         crps = self.base.crps(Y)
         changed = self.targets.changed
         part = self.select(changed)
-        for rows in _chunks(self.n_rows, 512 * changed.size * self.n_components):
+        for rows in row_chunks(self.n_rows, 512 * changed.size * self.n_components):
             at = np.ix_(rows, changed)
             crps[at] = _crps(part.take(rows), Y[at])
         return np.where((self.tail_index <= 1.0) & ~np.isnan(Y), np.inf, crps)
@@ -428,20 +417,15 @@ class BoundedMarginals:
         return BoundedMarginals(self.base.take(rows), self.targets)
 
     def select(self, targets: IntArray) -> BoundedMarginals:
-        """Return the distribution of these outputs, in this order."""
+        """Return the distribution of these targets, in this order."""
         return BoundedMarginals(self.base.select(targets), self.targets.select(targets))
 
     @cached_property
     def _cover(self) -> Marginals:
         """A distribution that is wide where this one is wide: its quantiles cover this one."""
         if not self._truncated.any():
-            return self._distribution
-        w, m, s, v = (
-            self._distribution.weights,
-            self._distribution.means,
-            self._distribution.scales,
-            self._distribution.dofs,
-        )
+            return self._model
+        w, m, s, v = self._model.arrays
         nearest = np.clip(m, self.targets.z_low, self.targets.z_high)
         # Out in its tail a density falls over this length.
         z = np.abs(m - nearest) / s
@@ -453,16 +437,8 @@ class BoundedMarginals:
         mean, variance = self.base.mean, self.base.variance
         for j in self.targets.changed:
             target = self.targets.targets[j]
-            w, m, s, v = (
-                a[:, :, j]
-                for a in (
-                    self._distribution.weights,
-                    self._distribution.means,
-                    self._distribution.scales,
-                    self._distribution.dofs,
-                )
-            )
-            for rows in _chunks(self.n_rows, 3 * _NODES.size * self.n_components):
+            w, m, s, v = (a[:, :, j] for a in self._model.arrays)
+            for rows in row_chunks(self.n_rows, 3 * _NODES.size * self.n_components):
                 mean[rows, j], variance[rows, j] = _moments(target, w[rows], m[rows], s[rows], v[rows])
         without_mean = self.targets.is_changed & (self.tail_index <= 1.0)
         if without_mean.any():
@@ -472,7 +448,7 @@ class BoundedMarginals:
 
     def _tails(self, z: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Lower and upper tail probabilities of values on the scale of the model, within the bounds."""
-        lower, upper = self._distribution.tails(z)
+        lower, upper = self._model.tails(z)
         # Differences are taken between the smaller tails.
         low = np.where(self._below < 0.5, lower - self._below, self._from_low - upper) / self._mass
         high = np.where(self._above < 0.5, upper - self._above, self._to_high - lower) / self._mass
@@ -487,15 +463,15 @@ class BoundedMarginals:
         upper_tail = self._above + self._mass * np.where(upper, p, 1.0 - p)
         p = np.where(self._truncated, np.minimum(lower_tail, upper_tail), p)
         upper = np.where(self._truncated, upper_tail < lower_tail, upper)
-        return np.clip(self._distribution.tail_quantile(p, upper), self.targets.z_low, self.targets.z_high)
+        return np.clip(self._model.tail_quantile(p, upper), self.targets.z_low, self.targets.z_high)
 
     def __repr__(self) -> str:
         """Sizes only."""
-        return f"BoundedMarginals({self.n_rows} rows, {self.n_components} components, {self.n_targets} outputs)"
+        return f"BoundedMarginals({self.n_rows} rows, {self.n_components} components, {self.n_targets} targets)"
 
 
 def _within_reach(base: Marginals, low: FloatArray, high: FloatArray) -> Marginals:
-    """Return `base` with components that have at least a small share between the bounds."""
+    """Return `base` with its components moved until each has a small share at least between the bounds."""
     width = high - low
     s = np.minimum(base.scales, _WIDEST * width)
     # A narrower component keeps its distance to the bounds, in units of its scale.
@@ -522,7 +498,7 @@ _GAUSSIAN_DOF = 1e16
 def _moments(
     target: Target, w: FloatArray, m: FloatArray, s: FloatArray, v: FloatArray
 ) -> tuple[FloatArray, FloatArray]:
-    """Mean and variance of one output, given its components (n_rows, n_components) on the scale of the model.
+    """Mean and variance of one target, given its components (n_rows, n_components) on the scale of the model.
 
     Each component is integrated on its own, because scales may differ by orders of magnitude. With
     t = sqrt(v) sinh(x / sqrt(v)) the density of a Student-t is that of x proportional to cosh(x / sqrt(v))^-v, whose
@@ -535,7 +511,7 @@ def _moments(
     fall = np.minimum(_FALL / np.maximum(v - growth, 1e-3), _LARGEST_FALL_PER_DOF)
 
     def far(t: FloatArray) -> FloatArray:
-        """Where the density has fallen by `_FALL`, seen from `t`."""
+        """The point at which the density has fallen by `_FALL`, seen from `t`."""
         return np.asarray(np.sqrt(v * np.expm1(np.log1p(t * t / v) + 2.0 * fall)))
 
     stops = [np.maximum(low, -far(peak)), peak, np.minimum(high, far(peak))]
@@ -574,9 +550,3 @@ def _crps(distribution: BoundedMarginals, Y: FloatArray) -> FloatArray:
     y = edges[:-1] + half * (1.0 + _CELL_NODES)
     lower, upper = distribution.tails(y)
     return np.asarray((_CELL_WEIGHTS * half * np.where(y > Y, upper, lower) ** 2).sum(axis=(0, 1)))
-
-
-def _chunks(n_rows: int, values_per_row: int) -> Iterator[IntArray]:
-    step = max(1, _CHUNK // max(values_per_row, 1))
-    for start in range(0, n_rows, step):
-        yield np.arange(start, min(start + step, n_rows))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Protocol
@@ -13,9 +12,11 @@ from scipy.special import ndtr, ndtri
 
 from momostream._numbers import as_number
 from momostream.distributions.bounded import BoundedMarginals, TargetMap
-from momostream.distributions.joint import CopulaDistribution
-from momostream.distributions.marginals import Marginals, normal_scores
-from momostream.distributions.student import regularise, t_cdf, t_log_pdf, t_stretch
+from momostream.distributions.copula import CopulaDistribution
+from momostream.distributions.marginals import Marginals, finite_crps
+from momostream.distributions.quantiles import QuantileTable, check_levels, interval_ends
+from momostream.distributions.student import correlation_of, regularise, t_cdf, t_stretch
+from momostream.distributions.text import aligned, counted, html_table, mean_and_std
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -30,17 +31,17 @@ Array = NDArray[np.float64]
 COPULA_DOF = 20.0
 # Steps and series shown by repr.
 SHOWN_STEPS, SHOWN_SERIES = 6, 6
-# Latent values and their normal scores: a table of a function that is dear to compute.
+# Latent values and their normal scores: a table of a function that is expensive to compute.
 _LATENT = np.linspace(0.0, 60.0, 6001)
 _LATENT_SCORES = -ndtri(t_cdf(-_LATENT, COPULA_DOF))
 
 
 class JointPlanes(Protocol):
-    """What a forecast is made from; `momostream.horizon.model.Joint` is one."""
+    """The arrays that a forecast is made from; `momostream.horizon.model.Joint` has them."""
 
     @property
     def planes(self) -> Array:
-        """Location, spread, scale, degrees of freedom and weight, shape ``(5, n_members, n_steps, n_series)``."""
+        """The planes of `momostream.distributions.planes`, shape ``(5, n_experts, n_steps, n_series)``."""
 
     @property
     def between_steps(self) -> Array:
@@ -52,22 +53,23 @@ class JointPlanes(Protocol):
 
 
 class Quantiles(Protocol):
-    """What a forecast needs of conformal quantiles."""
+    """The part of conformal quantiles that a forecast needs."""
 
     def scores(self, q: float) -> Array:
-        """Normal scores that take the place of that of ``q``, shape ``(horizon, n_series)``."""
+        """Normal scores to use instead of that of ``q``, shape ``(horizon, n_series)``."""
 
 
 class Forecast:
     """The joint distribution of the next steps of several series.
 
     Observed values come as a frame (its columns are the series), a list of dicts, one per step, or an array of shape
-    ``(n_steps, n_series)``; what is left out, None or NaN is not observed. Frames have one row per step, in order.
+    ``(n_steps, n_series)``; a value that is left out, None or NaN is not observed. Frames have one row per step, in
+    order.
 
     Parameters
     ----------
     joint
-        The distribution as arrays.
+        Mixtures and correlations as arrays.
     series
         Names.
     n_steps
@@ -79,13 +81,14 @@ class Forecast:
     targets
         Bounds and scales of the series; None where there are none.
     conformal
-        Takes part in quantiles, intervals and medians, and in nothing else; None leaves all to the distribution.
+        Corrects quantiles, intervals and medians, and nothing else; None leaves them to the distribution.
 
     Examples
     --------
     >>> from types import SimpleNamespace
+    >>> from momostream.distributions.planes import DOF, LOCATION
     >>> planes = np.ones((5, 1, 2, 1))
-    >>> planes[0, 0], planes[3] = [[5.0], [6.0]], np.inf
+    >>> planes[LOCATION, 0], planes[DOF] = [[5.0], [6.0]], np.inf
     >>> steps, series = np.array([[1.0, 0.5], [0.5, 1.0]]), np.ones((1, 1))
     >>> joint = SimpleNamespace(planes=planes, between_steps=steps, between_series=series)
     >>> forecast = Forecast(joint, ["power"])
@@ -140,33 +143,37 @@ class Forecast:
 
     @cached_property
     def _marginals(self) -> Marginals | BoundedMarginals:
-        """Steps are rows, series outputs."""
-        weight, location, scale, dof = (np.moveaxis(self._planes[part], 0, 1) for part in (4, 0, 2, 3))
-        marginals = Marginals(weight, location, scale, dof)
+        """The distributions of single values: steps are rows, series are targets."""
+        marginals = Marginals.from_planes(self._planes.swapaxes(1, 2))
         return marginals if self.targets is None else self.targets.wrap(marginals)
 
     @property
     def each_step(self) -> CopulaDistribution:
-        """The distributions of the steps, each on its own: its rows are the steps, its outputs the series."""
+        """The distributions of the steps, each on its own: its rows are the steps, its targets the series."""
         return _copula(self._marginals, self._joint.between_series)
 
     @cached_property
     def distribution(self) -> CopulaDistribution:
-        """The distribution of all values together: one row, outputs in the order of steps, then series."""
+        """The distribution of all values together: one row, targets in the order of steps, then series."""
         planes = self._planes.reshape(*self._planes.shape[:2], -1)[:, np.newaxis]
-        marginals = Marginals(planes[4], planes[0], planes[2], planes[3])
+        marginals = Marginals.from_planes(planes)
         targets = TargetMap([] if self.targets is None else len(self) * self.targets.targets)
         correlation = np.kron(self._between_steps, self._joint.between_series).astype(np.float64, copy=False)
         return _copula(targets.wrap(marginals), correlation)
 
     @property
     def arrays(self) -> ForecastArrays:
-        """The distributions of single values on arrays, without names."""
+        """The distributions of single values, as arrays without names."""
         return ForecastArrays(self._marginals, self._quantiles)
 
     @property
     def planes(self) -> Array:
-        """Members of the mixtures: location, spread, scale, degrees of freedom and weight by member, step, series."""
+        """The mixtures by expert, step and series: the planes of `momostream.distributions.planes`."""
+        return self._planes
+
+    @property
+    def law(self) -> Array:
+        """Former name of `planes`."""
         return self._planes
 
     @property
@@ -182,10 +189,8 @@ class Forecast:
     @property
     def correlation(self) -> Array:
         """Correlation of all values, in the order of `cov`; NaN where a variance is infinite."""
-        covariance = self.cov
-        spread = np.sqrt(np.diag(covariance))
         with np.errstate(invalid="ignore"):
-            return np.asarray(covariance / np.outer(spread, spread))
+            return correlation_of(self.cov)
 
     def sample(self, n: int = 1, seed: int | np.random.Generator | None = None) -> Array:
         """Draw ``n`` paths: shape ``(n, n_steps, n_series)``."""
@@ -197,7 +202,9 @@ class Forecast:
         z = steps @ rng.standard_normal((n, len(steps), len(series))) @ series.T
         # One stretch per path: that makes the copula of all its values a Student-t's.
         z *= t_stretch(np.full((n, 1, 1), COPULA_DOF), rng)
-        return _values_at(self._marginals, np.copysign(np.interp(np.abs(z), _LATENT, _LATENT_SCORES), z))
+        scores = np.copysign(np.interp(np.abs(z), _LATENT, _LATENT_SCORES), z)
+        # From a table: solving for 168,000 quantiles of mixtures takes half a second.
+        return QuantileTable(self._marginals).cubics(scores)[2]
 
     # ------------------------------------------------------------------ frames
 
@@ -240,9 +247,7 @@ class Forecast:
 
     def interval(self, level: float = 0.9) -> pd.DataFrame:
         """Central intervals that hold each value with this probability: a column for each series and side."""
-        if not 0.0 < level < 1.0:
-            raise ValueError(f"level must lie inside (0, 1), got {level}")
-        return self._wide(self._quantiles([0.5 - 0.5 * level, 0.5 + 0.5 * level]), ["lower", "upper"])
+        return self._wide(self._quantiles(interval_ends(level)), ["lower", "upper"])
 
     def to_dicts(self) -> list[dict[Hashable, float]]:
         """Means: a dict for each step."""
@@ -262,9 +267,7 @@ class Forecast:
 
     def _quantiles(self, levels: Sequence[float]) -> Array:
         """Quantiles of shape ``(n_levels, n_steps, n_series)``; all together, which takes hardly longer than one."""
-        for q in levels:
-            if not 0.0 < q < 1.0:
-                raise ValueError(f"quantile levels must lie inside (0, 1), got {q}")
+        check_levels(np.asarray(levels, dtype=np.float64))
         scores = np.empty((len(levels), len(self), len(self.series)))
         for found, q in zip(scores, levels, strict=True):
             found[:] = ndtri(q) if self._conformal is None else self._conformal.scores(q)[: len(self)]
@@ -337,7 +340,7 @@ class Forecast:
 
     @property
     def _title(self) -> str:
-        return f"{len(self)} step{'' if len(self) == 1 else 's'} of {len(self.series)} series"
+        return f"{counted(len(self), 'step')} of {len(self.series)} series"
 
     def _cells(self, n_steps: int) -> list[list[str]]:
         """Header and first steps as texts."""
@@ -345,42 +348,37 @@ class Forecast:
         cells = [[str(self.index.name), *map(str, names)]]
         mean, std = self._marginals.mean, np.sqrt(self._marginals.variance)
         for label, *pair in zip(self.index[:n_steps], mean, std, strict=False):
-            numbers = [f"{m:.4g} ± {s:.3g}" for m, s in zip(*pair, strict=True)]
-            cells.append([str(label), *numbers[: len(names)]])
+            cells.append([str(label), *mean_and_std(*pair)[: len(names)]])
         return cells
 
     def __repr__(self) -> str:
         """Means and standard deviations of the first steps and series."""
-        cells = self._cells(SHOWN_STEPS)
-        widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
         more = "  ..." if len(self.series) > SHOWN_SERIES else ""
-        lines = ["  " + "  ".join(map(str.rjust, row, widths)) + more for row in cells]
+        lines = [line + more for line in aligned(self._cells(SHOWN_STEPS))]
         lines += ["  ..."] if len(self) > SHOWN_STEPS else []
         return "\n".join([f"Forecast: {self._title}, mean ± std", *lines])
 
     def _repr_html_(self) -> str:
         """Table of means and standard deviations, for notebooks."""
         header, *rows = self._cells(len(self))
-        head, body = _html_row("th", header), "".join(_html_row("td", row) for row in rows)
-        caption = f"<caption>{self._title}, mean ± std</caption>"
-        return f"<table>{caption}<thead>{head}</thead><tbody>{body}</tbody></table>"
+        return html_table(header, rows, caption=f"{self._title}, mean ± std")
 
 
 class ForecastArrays:
-    """Distributions of single values, all of shape ``(n_steps, n_series)``; NaN is not observed."""
+    """The distributions of single values, as arrays of shape ``(n_steps, n_series)``; NaN is not observed."""
 
-    def __init__(self, planes: Marginals | BoundedMarginals, quantiles: Callable[[Sequence[float]], Array]) -> None:
-        self._planes, self._quantiles = planes, quantiles
+    def __init__(self, marginals: Marginals | BoundedMarginals, quantiles: Callable[[Sequence[float]], Array]) -> None:
+        self._marginals, self._quantiles = marginals, quantiles
 
     @property
     def mean(self) -> Array:
         """Means."""
-        return self._planes.mean
+        return self._marginals.mean
 
     def log_pdf(self, y: ArrayLike) -> Array:
         """Log density of each value."""
         Y = np.asarray(y, dtype=np.float64)
-        return np.where(np.isnan(Y), np.nan, self._planes.log_pdf(Y))
+        return np.where(np.isnan(Y), np.nan, self._marginals.log_pdf(Y))
 
     def quantiles(self, levels: Sequence[float]) -> Array:
         """Quantiles of these levels, along the first axis."""
@@ -388,43 +386,12 @@ class ForecastArrays:
 
     def cdf(self, y: ArrayLike) -> Array:
         """Probability of at most each value."""
-        return self._planes.cdf(y)
+        return self._marginals.cdf(y)
 
     def crps(self, y: ArrayLike) -> Array:
         """Continuous ranked probability score of each value."""
-        Y = np.asarray(y, dtype=np.float64)
-        infinite = np.isinf(Y)
-        return np.where(infinite, np.inf, self._planes.crps(np.where(infinite, np.nan, Y)))
+        return finite_crps(self._marginals.crps, np.asarray(y, dtype=np.float64))
 
 
 def _copula(marginals: Marginals | BoundedMarginals, correlation: Array) -> CopulaDistribution:
-    return CopulaDistribution(marginals, correlation, COPULA_DOF)  # type: ignore[arg-type]
-
-
-def _values_at(marginals: Marginals | BoundedMarginals, scores: Array) -> Array:
-    """Quantiles at normal scores ``(n, n_rows, n_targets)``, off by less than a hundredth of a standard deviation.
-
-    From cubics between the knots of each distribution: solving for 168,000 quantiles of mixtures takes half a second.
-    """
-    y, lower, upper = marginals.knots()
-    # Rounding must not break the order.
-    knots = np.maximum.accumulate(normal_scores(np.minimum(lower, upper), lower > upper), axis=0)
-    slopes = np.exp(np.minimum(t_log_pdf(knots, np.inf) - marginals.log_pdf(y), 300.0))
-    found = np.empty(scores.shape)
-    for i, j in np.ndindex(scores.shape[1:]):
-        found[:, i, j] = _cubics(scores[:, i, j], knots[:, i, j], y[:, i, j], slopes[:, i, j])
-    return found
-
-
-def _cubics(at: Array, knots: Array, values: Array, slopes: Array) -> Array:
-    """Hermite's cubics between knots; never outside the values at both ends."""
-    k = np.clip(np.searchsorted(knots, at, side="right"), 1, knots.size - 1)
-    width = np.maximum(knots[k] - knots[k - 1], 1e-300)
-    r = np.clip((at - knots[k - 1]) / width, 0.0, 1.0)
-    rise = values[k] - values[k - 1]
-    bend = (1.0 - r) * (width * slopes[k - 1] - rise) - r * (width * slopes[k] - rise)
-    return np.asarray(values[k - 1] + np.clip(r * (rise + (1.0 - r) * bend), 0.0, rise))
-
-
-def _html_row(tag: str, cells: Sequence[str]) -> str:
-    return f"<tr>{''.join(f'<{tag}>{html.escape(cell)}</{tag}>' for cell in cells)}</tr>"
+    return CopulaDistribution(marginals, correlation, COPULA_DOF)

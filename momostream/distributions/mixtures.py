@@ -1,17 +1,17 @@
-"""Distributions of the nodes of a circuit, evaluated at a batch of rows.
+"""Multivariate distributions of the nodes of a circuit, evaluated at a batch of rows.
 
-A distribution spans ``n_rows`` rows and its own ``n_targets`` outputs; rows are independent of each other, outputs are
+A distribution spans ``n_rows`` rows and its own ``n_targets`` targets; rows are independent of each other, targets are
 not. Four kinds nest freely:
 
 * `StudentT`, a multivariate Student-t (Gaussian for infinite degrees of freedom): the leaf;
-* `Product`, children that own disjoint outputs and are independent;
-* `Mixture`, children over the same outputs, with weights;
-* `Routed`, children that own disjoint rows (what gates decide).
+* `Product`, children that own disjoint targets and are independent;
+* `Mixture`, children over the same targets, with weights;
+* `Routed`, children that own disjoint rows (gates decide which).
 
 Each of them is closed under what is asked of it: moments, densities, marginals, samples and conditioning are
 exact and recursive, so that a product of mixtures is never expanded into its exponentially many components.
 
-One output alone is flat: `momostream.distributions.marginals.Marginals`.
+One target alone is flat: `momostream.distributions.marginals.Marginals`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-from momostream.distributions.marginals import FourArrays, Marginals
+from momostream.distributions.marginals import Marginals, mixed, padding
 from momostream.distributions.student import (
     LARGEST_SQUARE,
     BoolArray,
@@ -31,6 +31,7 @@ from momostream.distributions.student import (
     IntArray,
     block,
     cholesky,
+    log_sum_exp,
     mvt_log_pdf,
     regularise,
     solve_lower,
@@ -42,7 +43,7 @@ __all__ = ["Multivariate", "Mixture", "Product", "Routed", "StudentT"]
 
 
 class Multivariate(ABC):
-    """Predictive distribution of `n_rows` independent rows over `n_targets` outputs."""
+    """Base of the four: the distribution of `n_rows` independent rows over `n_targets` targets."""
 
     n_rows: int
     n_targets: int
@@ -55,9 +56,9 @@ class Multivariate(ABC):
     @property
     @abstractmethod
     def covariance(self) -> FloatArray:
-        """Covariance between outputs, shape (n_rows, n_targets, n_targets).
+        """Covariance between targets, shape (n_rows, n_targets, n_targets).
 
-        Where a variance is infinite (dof <= 2) the covariances of that output are NaN.
+        The covariances of a target with infinite variance (dof <= 2) are NaN.
         """
 
     @abstractmethod
@@ -66,7 +67,7 @@ class Multivariate(ABC):
 
     @abstractmethod
     def marginals(self) -> Marginals:
-        """Return the distribution of each output on its own, flattened to a mixture of Student-t's."""
+        """Return the distribution of each target on its own, flattened to a mixture of Student-t's."""
 
     @abstractmethod
     def sample(self, size: int, rng: np.random.Generator) -> FloatArray:
@@ -81,19 +82,19 @@ class Multivariate(ABC):
         """Condition on the `known` columns of `Y`; at least one column is not known."""
 
     def condition(self, Y: FloatArray, known: BoolArray | None = None) -> Multivariate:
-        """Return the distribution of the other outputs, given some of them.
+        """Return the distribution of the other targets, given some of them.
 
         Parameters
         ----------
         Y : array of shape (n_rows, n_targets)
-            Known values, NaN for outputs that are not known: the same ones in every row.
+            Known values, NaN for targets that are not known: the same ones in every row.
         known : bool array of shape (n_targets,), optional
-            Which outputs are known; read off `Y` when not given.
+            Which targets are known; read off `Y` when not given.
 
         Returns
         -------
-        Distribution
-            Over the outputs that are not known, in their order.
+        Multivariate
+            Over the targets that are not known, in their order.
         """
         Y = np.asarray(Y, dtype=np.float64)
         if Y.shape != (self.n_rows, self.n_targets):
@@ -102,14 +103,14 @@ class Multivariate(ABC):
         if known is None:
             known = given[0] if self.n_rows else np.zeros(self.n_targets, dtype=np.bool_)
         if not (given == known).all():
-            raise ValueError("the same outputs must be known in all rows")
+            raise ValueError("the same targets must be known in all rows")
         if known.all():
-            raise ValueError("all outputs are known: nothing is left to predict")
+            raise ValueError("all targets are known: nothing is left to predict")
         return self._condition(Y, known) if known.any() else self
 
     def __repr__(self) -> str:
         """Sizes only."""
-        return f"{type(self).__name__}({self.n_rows} rows, {self.n_targets} outputs)"
+        return f"{type(self).__name__}({self.n_rows} rows, {self.n_targets} targets)"
 
 
 class StudentT(Multivariate):
@@ -159,14 +160,14 @@ class StudentT(Multivariate):
         return self._mean
 
     @property
-    def spread(self) -> FloatArray:
+    def scales(self) -> FloatArray:
         """Square roots of the diagonals of the scale matrices, shape (n_rows, n_targets)."""
         diagonal = np.diagonal(self.scale, axis1=-2, axis2=-1)
         return np.asarray(np.sqrt(self.factor[:, np.newaxis] * diagonal))
 
     @property
     def covariance(self) -> FloatArray:
-        """Covariance between outputs, shape (n_rows, n_targets, n_targets)."""
+        """Covariance between targets, shape (n_rows, n_targets, n_targets)."""
         heavy = self.dof <= 2.0
         ratio = np.where(heavy, 1.0, t_variance(self.dof))
         covariance = (self.factor * ratio)[:, np.newaxis, np.newaxis] * self.scale
@@ -192,7 +193,7 @@ class StudentT(Multivariate):
         return log_pdf
 
     def _log_pdf_of(self, Y: FloatArray, rows: IntArray | None, targets: IntArray) -> FloatArray:
-        """Log density of some outputs of some rows (None: all of both)."""
+        """Log density of some targets of some rows (None: all of both)."""
         scale, L = self._regular
         deviations, factor, dof = Y - self._mean, self.factor, self.dof
         if rows is not None:
@@ -208,11 +209,11 @@ class StudentT(Multivariate):
         return mvt_log_pdf(squares, log_det, dof, p)
 
     def marginals(self) -> Marginals:
-        """Return each output's own Student-t: one component."""
+        """Return each target's own Student-t: one component."""
         return Marginals(
             np.ones((1, 1, 1)),
             self._mean[:, np.newaxis],
-            self.spread[:, np.newaxis],
+            self.scales[:, np.newaxis],
             self.dof[:, np.newaxis, np.newaxis],
         )
 
@@ -230,7 +231,7 @@ class StudentT(Multivariate):
         return StudentT(self._mean[rows], scale, self.dof[rows], self.factor[rows])
 
     def condition(self, Y: FloatArray, known: BoolArray | None = None) -> StudentT:
-        """Return the Student-t of the other outputs, given some of them; see `Law.condition`."""
+        """Return the Student-t of the other targets, given some of them; see `Multivariate.condition`."""
         distribution = super().condition(Y, known)
         assert isinstance(distribution, StudentT)
         return distribution
@@ -252,14 +253,14 @@ class StudentT(Multivariate):
 
 
 class Product(Multivariate):
-    """Independent children that own disjoint outputs.
+    """Independent children that own disjoint targets.
 
     Parameters
     ----------
-    children : sequence of Distribution
+    children : sequence of Multivariate
         All over the same rows.
-    outputs : sequence of int arrays
-        ``outputs[k]`` are the positions of child k's outputs among those of this distribution, in the child's order.
+    positions : sequence of int arrays
+        ``positions[k]`` are the positions of child k's targets among those of this distribution, in the child's order.
 
     Examples
     --------
@@ -269,81 +270,81 @@ class Product(Multivariate):
     array([[2., 1., 3.]])
     """
 
-    def __init__(self, children: Sequence[Multivariate], outputs: Sequence[npt.ArrayLike]) -> None:
+    def __init__(self, children: Sequence[Multivariate], positions: Sequence[npt.ArrayLike]) -> None:
         self.children = tuple(children)
-        self.outputs: tuple[IntArray, ...] = tuple(np.asarray(o, dtype=np.intp) for o in outputs)
+        self.positions: tuple[IntArray, ...] = tuple(np.asarray(at, dtype=np.intp) for at in positions)
         self.n_rows = _common_rows(self.children)
-        if [o.size for o in self.outputs] != [child.n_targets for child in self.children]:
-            raise ValueError("each child of a product needs one position per output")
-        positions = np.concatenate(self.outputs)
-        self.n_targets = positions.size
-        if not np.array_equal(np.sort(positions), np.arange(self.n_targets)):
-            raise ValueError("the outputs of a product's children must be disjoint and cover all positions")
+        if [at.size for at in self.positions] != [child.n_targets for child in self.children]:
+            raise ValueError("each child of a product needs one position per target")
+        own = np.concatenate(self.positions)
+        self.n_targets = own.size
+        if not np.array_equal(np.sort(own), np.arange(self.n_targets)):
+            raise ValueError("the targets of a product's children must be disjoint and cover all positions")
 
     @property
     def mean(self) -> FloatArray:
         """Mean, shape (n_rows, n_targets)."""
         mean = np.empty((self.n_rows, self.n_targets))
-        for child, at in zip(self.children, self.outputs, strict=True):
+        for child, at in zip(self.children, self.positions, strict=True):
             mean[:, at] = child.mean
         return mean
 
     @property
     def covariance(self) -> FloatArray:
-        """Covariance between outputs: zero between children."""
+        """Covariance between targets: zero between children."""
         covariance = np.zeros((self.n_rows, self.n_targets, self.n_targets))
-        for child, at in zip(self.children, self.outputs, strict=True):
+        for child, at in zip(self.children, self.positions, strict=True):
             covariance[:, at[:, np.newaxis], at] = child.covariance
         return covariance
 
     def log_pdf(self, Y: FloatArray) -> FloatArray:
         """Joint log density of each row; NaN entries are marginalised out."""
         log_pdf = np.zeros(self.n_rows)
-        for child, at in zip(self.children, self.outputs, strict=True):
+        for child, at in zip(self.children, self.positions, strict=True):
             log_pdf += child.log_pdf(Y[:, at])
         return log_pdf
 
     def marginals(self) -> Marginals:
         """Return the children's marginals side by side, padded to the same number of components."""
         parts = [child.marginals() for child in self.children]
-        arrays = _padding(self.n_rows, max(part.n_components for part in parts), self.n_targets)
-        for part, at in zip(parts, self.outputs, strict=True):
-            for array, values in zip(arrays, part._arrays, strict=True):
+        arrays = padding(self.n_rows, max(part.n_components for part in parts), self.n_targets)
+        for part, at in zip(parts, self.positions, strict=True):
+            for array, values in zip(arrays, part.arrays, strict=True):
                 array[:, : part.n_components, at] = values
         return Marginals(*arrays)
 
     def sample(self, size: int, rng: np.random.Generator) -> FloatArray:
         """Draw `size` values of every row: shape (size, n_rows, n_targets)."""
         draws = np.empty((size, self.n_rows, self.n_targets))
-        for child, at in zip(self.children, self.outputs, strict=True):
+        for child, at in zip(self.children, self.positions, strict=True):
             draws[:, :, at] = child.sample(size, rng)
         return draws
 
     def take(self, rows: IntArray) -> Product:
         """Return the distribution of these rows, in this order."""
-        return Product([child.take(rows) for child in self.children], self.outputs)
+        return Product([child.take(rows) for child in self.children], self.positions)
 
     def _condition(self, Y: FloatArray, known: BoolArray) -> Multivariate:
-        # Where an old position ends up among those that are left.
-        position = np.cumsum(~known) - 1
+        # New position of each target among those that are left.
+        left = np.cumsum(~known) - 1
         children: list[Multivariate] = []
-        outputs: list[IntArray] = []
-        for child, at in zip(self.children, self.outputs, strict=True):
+        positions: list[IntArray] = []
+        for child, at in zip(self.children, self.positions, strict=True):
             if not known[at].all():
                 children.append(child.condition(Y[:, at], known[at]))
-                outputs.append(position[at[~known[at]]])
-        return Product(children, outputs)
+                positions.append(left[at[~known[at]]])
+        return Product(children, positions)
 
 
 class Mixture(Multivariate):
-    """Children over the same rows and outputs, of which one at a time is true.
+    """Children over the same rows and targets, of which one at a time is true.
 
     Parameters
     ----------
     log_weights : array of shape (n_children,) or (n_rows, n_children)
         Up to a constant (per row); minus infinity is weight zero.
-    children : sequence of Distribution
-        All over the same rows and outputs.
+    children : sequence of Multivariate
+        All over the same rows and targets.
 
     Examples
     --------
@@ -365,7 +366,7 @@ class Mixture(Multivariate):
         top = log_weights.max(axis=1)
         if not np.isfinite(top).all():
             raise ValueError("a mixture needs one finite log weight per row, and none that is NaN or +inf")
-        log_weights = log_weights - _log_sum(log_weights)[:, np.newaxis]
+        log_weights = log_weights - log_sum_exp(log_weights, axis=1)[:, np.newaxis]
         self.log_weights: FloatArray = np.broadcast_to(log_weights, (self.n_rows, len(self.children)))
 
     @property
@@ -396,7 +397,7 @@ class Mixture(Multivariate):
 
     def log_pdf(self, Y: FloatArray) -> FloatArray:
         """Joint log density of each row; NaN entries are marginalised out."""
-        return _log_sum(self._log_joint(Y))
+        return log_sum_exp(self._log_joint(Y), axis=1)
 
     def _log_joint(self, Y: FloatArray) -> FloatArray:
         return self.log_weights + np.stack([child.log_pdf(Y) for child in self.children], axis=1)
@@ -405,12 +406,7 @@ class Mixture(Multivariate):
         """Return the components of all children, with the product of the weights along their paths."""
         parts = [child.marginals() for child in self.children]
         shares = self.weights.T[..., np.newaxis, np.newaxis]
-        return Marginals(
-            np.concatenate([part.weights * w for part, w in zip(parts, shares, strict=True)], axis=1),
-            np.concatenate([part.means for part in parts], axis=1),
-            np.concatenate([part.scales for part in parts], axis=1),
-            np.concatenate([part.dofs for part in parts], axis=1),
-        )
+        return Marginals(*mixed(shares, [part.arrays for part in parts]))
 
     def sample(self, size: int, rng: np.random.Generator) -> FloatArray:
         """Draw `size` values of every row: shape (size, n_rows, n_targets)."""
@@ -444,7 +440,7 @@ class Routed(Multivariate):
     ----------
     index : int array of shape (n_rows,)
         Which child owns each row.
-    children : sequence of Distribution
+    children : sequence of Multivariate
         Child k spans exactly the rows with ``index == k``, in their order; it may have none.
 
     Examples
@@ -476,7 +472,7 @@ class Routed(Multivariate):
 
     @property
     def covariance(self) -> FloatArray:
-        """Covariance between outputs, shape (n_rows, n_targets, n_targets)."""
+        """Covariance between targets, shape (n_rows, n_targets, n_targets)."""
         covariance = np.empty((self.n_rows, self.n_targets, self.n_targets))
         for child, rows in zip(self.children, self._rows, strict=True):
             covariance[rows] = child.covariance
@@ -492,9 +488,9 @@ class Routed(Multivariate):
     def marginals(self) -> Marginals:
         """Return the children's marginals row by row, padded to the same number of components."""
         parts = [child.marginals() for child in self.children]
-        arrays = _padding(self.n_rows, max(part.n_components for part in parts), self.n_targets)
+        arrays = padding(self.n_rows, max(part.n_components for part in parts), self.n_targets)
         for part, rows in zip(parts, self._rows, strict=True):
-            for array, values in zip(arrays, part._arrays, strict=True):
+            for array, values in zip(arrays, part.arrays, strict=True):
                 array[rows, : part.n_components] = values
         return Marginals(*arrays)
 
@@ -518,18 +514,6 @@ class Routed(Multivariate):
         return Routed(self.index, [child.condition(Y[rows], known) for child, rows in own])
 
 
-def _log_sum(terms: FloatArray) -> FloatArray:
-    """Log of the sum of exponentials over axis 1; some term of each row is finite."""
-    top = terms.max(axis=1)
-    return np.asarray(top + np.log(np.exp(terms - top[:, np.newaxis]).sum(axis=1)))
-
-
-def _padding(n_rows: int, n_components: int, n_targets: int) -> FourArrays:
-    """Return weights, means, scales and dofs of components that do not count."""
-    shape = (n_rows, n_components, n_targets)
-    return np.zeros(shape), np.zeros(shape), np.ones(shape), np.full(shape, np.inf)
-
-
 def _common_rows(children: Sequence[Multivariate]) -> int:
     sizes = {child.n_rows for child in children}
     if len(sizes) != 1:
@@ -540,5 +524,5 @@ def _common_rows(children: Sequence[Multivariate]) -> int:
 def _common_targets(children: Sequence[Multivariate]) -> int:
     sizes = {child.n_targets for child in children}
     if len(sizes) != 1:
-        raise ValueError("children must span the same outputs, and there must be one at least")
+        raise ValueError("children must span the same targets, and there must be one at least")
     return sizes.pop()

@@ -1,9 +1,8 @@
-"""`Prediction`: the distribution of one row of a feed, by the names of its outputs."""
+"""`Prediction`: the distribution of one row of a feed, by the names of its targets."""
 
 from __future__ import annotations
 
-import html
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -11,25 +10,26 @@ import numpy as np
 
 from momostream._numbers import as_number
 from momostream.distributions.joint import Distribution
+from momostream.distributions.quantiles import interval_ends
 from momostream.distributions.stacked import StackedDistribution
 from momostream.distributions.student import FloatArray
+from momostream.distributions.text import counted, html_table, mean_and_std
 
 __all__ = ["Prediction", "intervals"]
 
-# Outputs shown by repr.
+# Targets shown by repr.
 _SHOWN = 12
 
 
 class Prediction:
-    """Joint predictive distribution of the outputs of one row.
+    """Joint predictive distribution of the targets of one row.
 
-    What is observed comes as a mapping from outputs to numbers: an output that is left out, None or NaN is not
-    observed.
+    Observed values come as a mapping from targets to numbers; a target that is left out, None or NaN is not observed.
 
     Parameters
     ----------
     targets : sequence
-        Names of the outputs.
+        Names of the targets.
     mean : array of shape (n_targets,)
         Their means.
     distribution : Distribution of one row, or callable that returns it
@@ -44,7 +44,7 @@ class Prediction:
     >>> distribution = StudentT(mean[np.newaxis], np.array([[1.0, 90.0], [90.0, 1e4]]), np.inf)
     >>> p = Prediction(("wind", "power"), mean, MixtureDistribution(distribution))
     >>> p
-    Prediction: 2 outputs, mean ± std
+    Prediction: 2 targets, mean ± std
        wind  8 ± 1
       power  500 ± 100
     >>> p.mean["power"]
@@ -52,7 +52,7 @@ class Prediction:
     >>> {name: (round(low, 1), round(high, 1)) for name, (low, high) in p.interval(0.9).items()}
     {'wind': (6.4, 9.6), 'power': (335.5, 664.5)}
     >>> p.condition({"wind": 10.0})
-    Prediction: 1 output, mean ± std
+    Prediction: 1 target, mean ± std
       power  680 ± 43.6
     >>> round(p.log_pdf({"wind": 10.0, "power": 700.0}), 2), round(p.log_pdf({"wind": 10.0}), 2)
     (-7.72, -2.92)
@@ -65,13 +65,13 @@ class Prediction:
     ) -> None:
         self.targets: tuple[Hashable, ...] = tuple(targets)
         if len(mean) != len(self.targets):
-            raise ValueError(f"got {len(mean)} means for {len(self.targets)} outputs")
+            raise ValueError(f"got {len(mean)} means for {len(self.targets)} targets")
         self._mean = mean
         self._distribution = distribution
 
     @property
     def distribution(self) -> Distribution:
-        """The distribution as arrays: a distribution of one row."""
+        """The joint distribution as arrays, with one row."""
         distribution = self._distribution
         if isinstance(distribution, Distribution):
             return distribution
@@ -79,8 +79,7 @@ class Prediction:
         if (distribution.n_rows, distribution.n_targets) != (1, len(self.targets)):
             raise ValueError(
                 f"expected a distribution of one row and {len(self.targets)} targets, "
-                f"got {distribution.n_rows} rows and "
-                f"{distribution.n_targets} targets"
+                f"got {distribution.n_rows} rows and {distribution.n_targets} targets"
             )
         self._distribution = distribution
         return distribution
@@ -101,31 +100,31 @@ class Prediction:
         return self.distribution.cov[0]
 
     def interval(self, level: float = 0.9) -> dict[Hashable, tuple[float, float]]:
-        """Central intervals that hold each output with probability `level`."""
+        """Central intervals that hold each target with probability `level`."""
         lower, upper = self.distribution.interval(level)
         return dict(zip(self.targets, zip(lower[0].tolist(), upper[0].tolist(), strict=True), strict=True))
 
     def quantile(self, q: float | Sequence[float] | FloatArray) -> dict[Hashable, Any]:
-        """Quantiles of each output: a float, or an array for a sequence of probabilities."""
+        """Quantiles of each target: a float, or an array for a sequence of probabilities."""
         values = self.distribution.quantile(q)
         if values.ndim == 2:
             return self._named(values[0])
         return dict(zip(self.targets, np.ascontiguousarray(values[:, 0].T), strict=True))
 
     def log_pdf(self, y: Mapping[Any, Any]) -> float:
-        """Joint log density of the observed outputs; 0 if there are none."""
+        """Joint log density of the observed targets; 0 if there are none."""
         return float(self.distribution.log_pdf(self._row(y))[0])
 
     def log_pdf_each(self, y: Mapping[Any, Any]) -> dict[Hashable, float]:
-        """Log density of each observed output on its own."""
+        """Log density of each observed target on its own."""
         return self._each(self.distribution.log_pdf_each, y)
 
     def cdf(self, y: Mapping[Any, Any]) -> dict[Hashable, float]:
-        """Probability of at most the observed value, for each observed output."""
+        """Probability of at most the observed value, for each observed target."""
         return self._each(self.distribution.cdf, y)
 
     def crps(self, y: Mapping[Any, Any]) -> dict[Hashable, float]:
-        """Continuous ranked probability score of each observed output, in its units; the smaller the better."""
+        """Continuous ranked probability score of each observed target, in its units; the smaller the better."""
         return self._each(self.distribution.crps, y)
 
     def surprise(self, y: Mapping[Any, Any]) -> float:
@@ -137,7 +136,7 @@ class Prediction:
         return self.distribution.sample(n, seed)[:, 0]
 
     def condition(self, known: Mapping[Any, Any]) -> Prediction:
-        """Return the distribution of the other outputs, given the observed ones."""
+        """Return the distribution of the other targets, given the observed ones."""
         row = self._row(known)
         rest = tuple(name for name, is_open in zip(self.targets, np.isnan(row[0]), strict=True) if is_open)
         if rest == self.targets:
@@ -148,13 +147,15 @@ class Prediction:
     def to_gaussian(self) -> Any:
         """Return river's `proba.MultivariateGaussian` with this mean and covariance.
 
-        river sorts the outputs, so that their names have to be comparable.
+        river sorts the targets, so that their names have to be comparable.
         """
         from river.proba import MultivariateGaussian
 
         cov = self.cov
         if not np.isfinite(cov).all():
-            raise ValueError("the tails of this law are too heavy for a Gaussian: its covariance is not finite")
+            raise ValueError(
+                "the tails of this distribution are too heavy for a Gaussian: its covariance is not finite"
+            )
         pairs = {
             (a, b): float(cov[i, j]) for i, a in enumerate(self.targets) for j, b in enumerate(self.targets) if i <= j
         }
@@ -180,21 +181,19 @@ class Prediction:
         return dict(zip(self.targets, values.tolist(), strict=True))
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # What computes the distribution may hold a whole model, or not pickle at all.
+        # The callable that computes the distribution may hold a whole model, or not pickle at all.
         return type(self), (self.targets, self._mean, self.distribution)
 
     @property
     def _title(self) -> str:
-        return f"{len(self.targets)} output{'' if len(self.targets) == 1 else 's'}"
+        return counted(len(self.targets), "target")
 
     def __repr__(self) -> str:
-        """Means and standard deviations of the first outputs."""
+        """Means and standard deviations of the first targets."""
         names = [str(name) for name in self.targets[:_SHOWN]]
         width = max(map(len, names), default=0)
-        lines = [
-            f"  {name:>{width}}  {mean:.4g} ± {std:.3g}"
-            for name, mean, std in zip(names, self.mean.values(), self.std.values(), strict=False)
-        ]
+        cells = mean_and_std(self.mean.values(), self.std.values())
+        lines = [f"  {name:>{width}}  {cell}" for name, cell in zip(names, cells, strict=False)]
         if len(self.targets) > _SHOWN:
             lines.append("  ...")
         return "\n".join([f"Prediction: {self._title}, mean ± std", *lines])
@@ -203,11 +202,10 @@ class Prediction:
         """Table of means, standard deviations and intervals, for notebooks."""
         interval = self.interval(0.9)
         rows = [
-            _html_row("td", name, *(f"{value:.4g}" for value in (self.mean[name], self.std[name], *interval[name])))
+            [name, *(f"{value:.4g}" for value in (self.mean[name], self.std[name], *interval[name]))]
             for name in self.targets
         ]
-        header = _html_row("th", self._title, "mean", "std", "5 %", "95 %")
-        return f"<table><thead>{header}</thead><tbody>{''.join(rows)}</tbody></table>"
+        return html_table([self._title, "mean", "std", "5 %", "95 %"], rows)
 
 
 def intervals(predictions: Sequence[Prediction], level: float = 0.9) -> list[tuple[FloatArray, FloatArray]]:
@@ -234,14 +232,9 @@ def intervals(predictions: Sequence[Prediction], level: float = 0.9) -> list[tup
         else:
             lower, upper = prediction.distribution.interval(level)
             found[n] = lower[0], upper[0]
-    for members in together.values():
-        distributions: list[Any] = [predictions[n]._distribution for n in members]
-        ends = StackedDistribution.quantiles(distributions, (0.5 - 0.5 * level, 0.5 + 0.5 * level))
-        for n, lower, upper in zip(members, *ends, strict=True):
+    for numbers in together.values():
+        distributions: list[Any] = [predictions[n]._distribution for n in numbers]
+        ends = StackedDistribution.quantiles(distributions, interval_ends(level))
+        for n, lower, upper in zip(numbers, *ends, strict=True):
             found[n] = lower, upper
     return found
-
-
-def _html_row(tag: str, *cells: object) -> str:
-    inner: Iterable[str] = (f"<{tag}>{html.escape(str(cell))}</{tag}>" for cell in cells)
-    return f"<tr>{''.join(inner)}</tr>"

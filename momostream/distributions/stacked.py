@@ -1,15 +1,16 @@
-"""The distribution that a stack of experts writes down for a row."""
+"""The prediction of a stack of experts: a mixture per target, joined by a copula."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from momostream.distributions.joint import CopulaDistribution, Distribution
+from momostream.distributions.bounded import BoundedMarginals
+from momostream.distributions.copula import CopulaDistribution
+from momostream.distributions.joint import Distribution
 from momostream.distributions.marginals import Marginals
 
 __all__ = ["StackedDistribution", "Wrap", "joint_distribution"]
@@ -17,12 +18,22 @@ __all__ = ["StackedDistribution", "Wrap", "joint_distribution"]
 Array = NDArray[np.float64]
 
 #: Turns marginals into those of the user's units.
-Wrap = Callable[[Marginals], Any]
+Wrap = Callable[[Marginals], Marginals | BoundedMarginals]
 
 
 @dataclass(frozen=True, slots=True)
 class StackedDistribution:
-    """The planes ``(5, n_experts, n_targets)`` that the stack wrote down for a row; calling it joins the targets."""
+    """The prediction of one row before its targets are joined, which a call does.
+
+    Attributes
+    ----------
+    planes
+        Shape ``(5, n_experts, n_targets)``, see `momostream.distributions.planes`.
+    correlation, dof
+        Of the copula.
+    wrap
+        Turns marginals into those of the user's units; None where they are the same.
+    """
 
     planes: Array
     correlation: Array
@@ -35,23 +46,18 @@ class StackedDistribution:
 
     @staticmethod
     def quantiles(distributions: Sequence[StackedDistribution], q: Sequence[float]) -> Array:
-        """Quantiles ``(n_quantiles, n_distributions, n_targets)`` of distributions of one shape, in the model's units.
+        """Quantiles ``(n_levels, n_distributions, n_targets)`` of distributions of one shape, in the model's units.
 
         Found together, which takes a tenth of the time that one after the other takes.
         """
-        marginals = _marginals(np.stack([distribution.planes for distribution in distributions]))
+        marginals = Marginals.from_planes(np.stack([distribution.planes for distribution in distributions], axis=1))
         levels = np.asarray(q)[:, np.newaxis, np.newaxis]
         return marginals.quantile(np.broadcast_to(levels, (len(q), marginals.n_rows, marginals.n_targets)))
-
-
-def _marginals(plane_rows: Array) -> Marginals:
-    location, _, scale, dofs, weight = plane_rows.swapaxes(0, 1)
-    return Marginals(weight, location, scale, dofs)
 
 
 def joint_distribution(
     plane_rows: Array, correlation: Array, dof: float, wrap: Wrap | None, names: tuple[Hashable, ...] | None
 ) -> Distribution:
-    """The distribution of rows from what the stack wrote down, ``(n, 5, n_experts, n_targets)``."""
-    marginals = _marginals(plane_rows)
+    """The distribution of rows from their planes, shape ``(n_rows, 5, n_experts, n_targets)``."""
+    marginals = Marginals.from_planes(plane_rows.swapaxes(0, 1))
     return CopulaDistribution(marginals if wrap is None else wrap(marginals), correlation, dof, names)

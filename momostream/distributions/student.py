@@ -16,6 +16,8 @@ __all__ = [
     "IntArray",
     "block",
     "cholesky",
+    "correlation_of",
+    "log_sum_exp",
     "mvt_log_pdf",
     "regularise",
     "solve_lower",
@@ -32,7 +34,7 @@ FloatArray = npt.NDArray[np.float64]
 BoolArray = npt.NDArray[np.bool_]
 IntArray = npt.NDArray[np.intp]
 
-#: What a (nearly) singular matrix gets on its diagonal, once, relative to that diagonal.
+#: Added to the diagonal of a (nearly) singular matrix, once, relative to that diagonal.
 RELATIVE_JITTER = 1e-10
 #: Tail probabilities are not followed below this.
 SMALLEST_TAIL = 1e-300
@@ -92,10 +94,9 @@ def t_quantile(p: npt.ArrayLike, dof: npt.ArrayLike) -> FloatArray:
     x = np.asarray(stdtrit(dof, p))
     far = np.abs(x) > 1e12
     if far.any():
-        # stdtrit overflows there, to either side; the tail is a power distribution: F(-x) = k v^((v - 1) / 2) x^-v.
+        # stdtrit overflows there, to either side; the tail is a power of x: F(-x) = k v^((v - 1) / 2) x^-v.
         v = np.where(far, dof, 1.0)
-        log_k = -betaln(0.5 * v, 0.5) - 0.5 * np.log(v)
-        log_x = (log_k + 0.5 * (v - 1.0) * np.log(v) - np.log(p)) / v
+        log_x = (t_log_norm(v) + 0.5 * (v - 1.0) * np.log(v) - np.log(p)) / v
         x = np.where(far, -np.exp(np.minimum(log_x, np.log(_LARGEST_T))), x)
     return np.asarray(np.maximum(x, -_LARGEST_T))
 
@@ -116,6 +117,12 @@ def mvt_log_pdf(squares: FloatArray, log_det: FloatArray, dof: FloatArray, n_tar
     return np.asarray(log_norm - 0.5 * log_det - (0.5 * v + half) * np.log1p(squares / v))
 
 
+def log_sum_exp(terms: FloatArray, axis: int) -> FloatArray:
+    """Log of the sum of exponentials along an axis, in which one term at least is finite."""
+    top = terms.max(axis=axis, keepdims=True)
+    return np.asarray(np.log(np.exp(terms - top).sum(axis=axis)) + top.squeeze(axis))
+
+
 def t_stretch(dof: FloatArray, rng: np.random.Generator) -> FloatArray:
     """Draw the factors that turn standard normals into Student-t's, in the shape of `dof`."""
     finite = np.isfinite(dof)
@@ -132,6 +139,10 @@ def regularise(A: FloatArray) -> tuple[FloatArray, FloatArray]:
 
     A matrix with a pivot below half of `RELATIVE_JITTER`, relative to its diagonal, gets `RELATIVE_JITTER`
     times its diagonal added, once. Each matrix of a stack is judged on its own.
+
+    This is not the repair of estimated correlations, which may be indefinite by any amount and whose eigenvalues
+    `momostream.gp.scaling.nearest_correlation` raises. Matrices that come here belong to a distribution already, with
+    variances on their diagonals: they are right up to round-off, and a regular one must come back bit for bit.
 
     Parameters
     ----------
@@ -183,6 +194,12 @@ def _factor(A: FloatArray) -> tuple[FloatArray, BoolArray]:
     pivots = np.diagonal(L, axis1=1, axis2=2) ** 2
     ok = pivots >= 0.5 * RELATIVE_JITTER * np.diagonal(A, axis1=1, axis2=2)
     return L, np.asarray(ok.all(axis=1))
+
+
+def correlation_of(A: FloatArray) -> FloatArray:
+    """Return covariance or scale matrices, divided by the square roots of their diagonals."""
+    size = np.sqrt(np.diagonal(A, axis1=-2, axis2=-1))
+    return np.asarray(A / (size[..., :, np.newaxis] * size[..., np.newaxis, :]))
 
 
 def cholesky(A: FloatArray) -> FloatArray:

@@ -22,13 +22,13 @@ class PredictedValues(NamedTuple):
     mean: Array
     lower: Array
     upper: Array
-    # Of the steps; None where they have none.
+    # Times of the steps; None where they have none.
     times: NDArray[Any] | None
     prediction: Forecast | Prediction
 
     @classmethod
     def of(cls, prediction: Forecast | Prediction, targets: Sequence[Hashable], level: float) -> PredictedValues:
-        """What a prediction says about these targets, with central intervals of this level."""
+        """The predicted values of these targets, with central intervals of this level."""
         return cls.many([prediction], targets, level)[0]
 
     @classmethod
@@ -63,11 +63,14 @@ class PredictedValues(NamedTuple):
 
     def judge(self, Y: Array, targets: Sequence[Hashable]) -> tuple[Array, Array]:
         """Probability below, and log density, of each observed value."""
-        names = self.prediction.series if isinstance(self.prediction, Forecast) else self.prediction.targets
-        prediction = self.prediction.arrays if isinstance(self.prediction, Forecast) else self.prediction.distribution
+        prediction = self.prediction
+        names = prediction.series if isinstance(prediction, Forecast) else prediction.targets
         Z = _ordered(Y[np.newaxis], targets, names)[0]
-        each = prediction.log_pdf if isinstance(self.prediction, Forecast) else prediction.log_pdf_each  # type: ignore[union-attr]
-        judged = np.where(np.isnan(Z), np.nan, np.stack([prediction.cdf(Z), each(Z)]))
+        if isinstance(prediction, Forecast):
+            found = [prediction.arrays.cdf(Z), prediction.arrays.log_pdf(Z)]
+        else:
+            found = [prediction.distribution.cdf(Z), prediction.distribution.log_pdf_each(Z)]
+        judged = np.where(np.isnan(Z), np.nan, np.stack(found))
         pit, log_density = _ordered(judged, names, targets)
         return pit, log_density
 
@@ -76,9 +79,9 @@ def _ordered(values: Array, names: Sequence[Hashable], wanted: Sequence[Hashable
     """Columns, the last axis, under these names in the wanted order; NaN where there is none."""
     if tuple(names) == tuple(wanted):
         return values
-    places = {name: place for place, name in enumerate(names)}
+    positions = {name: position for position, name in enumerate(names)}
     found = np.full((*values.shape[:-1], len(wanted)), np.nan)
     for j, name in enumerate(wanted):
-        if name in places:
-            found[..., j] = values[..., places[name]]
+        if name in positions:
+            found[..., j] = values[..., positions[name]]
     return found

@@ -244,7 +244,7 @@ class MOMoGPRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
             return self.fit(X, y)
         rows, targets = self._checked(X, y, reset=False)
         targets = _two_dimensional(targets)
-        n_targets = self.model_.n_outputs
+        n_targets = self.model_.n_targets
         if targets.shape[1] != n_targets:
             raise ValueError(f"y has {targets.shape[1]} columns, but the model was fitted with {n_targets}")
         names = _column_names(y)
@@ -370,8 +370,8 @@ class MOMoGPRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
         """Weights of the root sum: one row per expert, one column per target."""
         check_is_fitted(self, "model_")
         model = self.model_
-        names = [expert.name for expert in model.members]
-        log_weights = np.broadcast_to(model.log_weights.reshape(len(names), -1), (len(names), model.n_outputs))
+        names = [expert.name for expert in model.experts]
+        log_weights = np.broadcast_to(model.log_weights.reshape(len(names), -1), (len(names), model.n_targets))
         return pd.DataFrame(np.exp(log_weights), index=names, columns=self._target_names())
 
     def describe(self) -> str:
@@ -386,7 +386,7 @@ class MOMoGPRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
         """
         check_is_fitted(self, "model_")
         labels, lengths, names = [], [], self._target_names()
-        for expert in self.model_.members:
+        for expert in self.model_.experts:
             if not isinstance(expert, CircuitExpert):
                 continue
             for number, (region, outputs) in enumerate(zip(expert.regions, expert.outputs, strict=True)):
@@ -406,7 +406,7 @@ class MOMoGPRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
 
     def _target_names(self) -> list[str]:
         names = self.target_names_
-        return [f"y{p}" for p in range(self.model_.n_outputs)] if names is None else [str(name) for name in names]
+        return [f"y{p}" for p in range(self.model_.n_targets)] if names is None else [str(name) for name in names]
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from momostream.batch.experts import CircuitExpert, LinearMember
+from momostream.batch.experts import CircuitExpert, LinearExpert
 from momostream.batch.model import Model
 from momostream.batch.nodes import GATE, KINDS, OUTPUTS, REGION, SUM, Circuit
 from momostream.horizon.model import HorizonModel
@@ -91,10 +91,10 @@ def _trees(model: Any, inputs: Sequence[Hashable] | None, outputs: Sequence[Hash
     core = core_of(model)
     inputs = names_of(model, "_input_names") if inputs is None else inputs
     outputs = names_of(model, "_target_names") if outputs is None else outputs
-    weights = np.exp(core.log_weights).reshape(len(core.members), -1).mean(axis=1)
+    weights = np.exp(core.log_weights).reshape(len(core.experts), -1).mean(axis=1)
     return [
         _Expert(member.name, weight, _expert_tree(member, inputs, outputs), f"{member.name}\n{weight:.2f}")
-        for member, weight in zip(core.members, weights.tolist(), strict=True)
+        for member, weight in zip(core.experts, weights.tolist(), strict=True)
     ]
 
 
@@ -117,9 +117,9 @@ def _chosen(experts: list[_Expert], which: str | int | None) -> Box:
 
 
 def _expert_tree(
-    member: CircuitExpert | LinearMember, inputs: Sequence[Hashable] | None, outputs: Sequence[Hashable] | None
+    member: CircuitExpert | LinearExpert, inputs: Sequence[Hashable] | None, outputs: Sequence[Hashable] | None
 ) -> Box:
-    if isinstance(member, LinearMember):
+    if isinstance(member, LinearExpert):
         return Box("region", "linear\nmodel")
     circuit, rows = member.described(), [region.n_rows for region in member.regions]
 
@@ -300,7 +300,7 @@ def lock_of(model: Any) -> AbstractContextManager[Any]:
 def core_of(model: Any) -> Model:
     """The fitted core model of a table estimator, or the model itself."""
     core = getattr(model, "model_", model)
-    if not isinstance(core, Model) or not core.members:
+    if not isinstance(core, Model) or not core.experts:
         raise ValueError(f"this {type(model).__name__} is not fitted: call fit first")
     return core
 

@@ -1,4 +1,4 @@
-"""The linear expert: the same answers as dense algebra on all rows, whatever is missing."""
+"""The linear regression: the same answers as dense algebra on all rows, whatever is missing."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy.stats import t
 from sklearn.linear_model import Ridge
 
-from momostream.batch.linear import INTERCEPT_RIDGE, RIDGES, LinearExpert
+from momostream.batch.linear import INTERCEPT_RIDGE, RIDGES, LinearRegression
 from momostream.batch.region import NU0, SCALE0, SHRINKAGE
 from momostream.distributions.mixtures import StudentT
 from tests import naive
@@ -32,20 +32,20 @@ def with_gaps(**options):
     return X, Y
 
 
-def like(expert, X, Y, columns=slice(None)):
-    """An expert with the same hyper-parameters that learns these rows."""
-    other = LinearExpert(expert.centre, expert.spread, expert.offset[columns], expert.scale[columns])
-    other.ridge = expert.ridge
+def like(regression, X, Y, columns=slice(None)):
+    """An regression with the same hyper-parameters that learns these rows."""
+    other = LinearRegression(regression.centre, regression.std, regression.offset[columns], regression.scale[columns])
+    other.ridge = regression.ridge
     other.learn(X, Y[:, columns])
     return other
 
 
-def dense(expert, X, Y, p):
+def dense(regression, X, Y, p):
     """Features and standardised targets of the observed rows of one output, and the prior precisions."""
     seen = ~np.isnan(Y[:, p])
-    Phi = np.hstack([np.ones((seen.sum(), 1)), (X[seen] - expert.centre) / expert.spread])
-    precision = np.r_[INTERCEPT_RIDGE, np.full(X.shape[1], expert.ridge)]
-    return Phi, (Y[seen, p] - expert.offset[p]) / expert.scale[p], precision
+    Phi = np.hstack([np.ones((seen.sum(), 1)), (X[seen] - regression.centre) / regression.std])
+    precision = np.r_[INTERCEPT_RIDGE, np.full(X.shape[1], regression.ridge)]
+    return Phi, (Y[seen, p] - regression.offset[p]) / regression.scale[p], precision
 
 
 def correlation_of(S):
@@ -59,69 +59,69 @@ def correlation_of(S):
 @pytest.mark.parametrize("rows", [problem, with_gaps])
 def test_prediction_is_that_of_dense_algebra(rows):
     X, Y = rows()
-    expert = LinearExpert.fit(X, Y)
+    regression = LinearRegression.fit(X, Y)
     new = X[:5] + [1.0, 30.0, 1e-3]
-    answer = expert.predict(new)
+    answer = regression.predict(new)
     for p in range(2):
-        Phi, r, precision = dense(expert, X, Y, p)
+        Phi, r, precision = dense(regression, X, Y, p)
         weights, inverse, quadratic = naive.linear_fit(Phi, r, precision)
-        asked = np.hstack([np.ones((5, 1)), (new - expert.centre) / expert.spread])
-        assert_allclose(answer.mean[:, p], asked @ weights * expert.scale[p] + expert.offset[p], rtol=1e-9)
+        asked = np.hstack([np.ones((5, 1)), (new - regression.centre) / regression.std])
+        assert_allclose(answer.mean[:, p], asked @ weights * regression.scale[p] + regression.offset[p], rtol=1e-9)
         variance = (PRIOR + quadratic) / (NU0 + len(r))
-        assert_allclose(answer.S[p, p], variance * expert.scale[p] ** 2, rtol=1e-6)
+        assert_allclose(answer.S[p, p], variance * regression.scale[p] ** 2, rtol=1e-6)
         spread = answer.spread if answer.extra is None else answer.spread + answer.extra[:, p]
         assert_allclose(spread, 1 + np.diag(asked @ inverse @ asked.T), rtol=1e-9)
         assert_allclose(answer.scale[:, p], np.sqrt(spread * answer.S[p, p]), rtol=1e-12)
     assert answer.dof == pytest.approx(NU0 + (~np.isnan(Y)).sum() / 2)
-    assert_allclose(np.diag(expert.posterior_covariance(new)), answer.spread, rtol=1e-12)
+    assert_allclose(np.diag(regression.posterior_covariance(new)), answer.spread, rtol=1e-12)
 
 
 def test_means_are_those_of_ridge_regression():
     X, Y = problem()
-    expert = LinearExpert.fit(X, Y)
-    ridge = Ridge(alpha=expert.ridge).fit((X - expert.centre) / expert.spread, Y)
-    assert_allclose(expert.predict(X).mean, ridge.predict((X - expert.centre) / expert.spread), rtol=1e-5)
+    regression = LinearRegression.fit(X, Y)
+    ridge = Ridge(alpha=regression.ridge).fit((X - regression.centre) / regression.std, Y)
+    assert_allclose(regression.predict(X).mean, ridge.predict((X - regression.centre) / regression.std), rtol=1e-5)
 
 
 @pytest.mark.parametrize("rows", [problem, with_gaps])
 @pytest.mark.parametrize("ridge", [RIDGES[0], 1.0, RIDGES[-1]])
 def test_evidence_is_that_of_dense_algebra(rows, ridge):
     X, Y = rows()
-    expert = LinearExpert.fit(X, Y)
-    expert.ridge = ridge
+    regression = LinearRegression.fit(X, Y)
+    regression.ridge = ridge
     total = 0.0
     for p in range(2):
-        Phi, r, precision = dense(expert, X, Y, p)
+        Phi, r, precision = dense(regression, X, Y, p)
         K = np.eye(len(r)) + Phi @ np.diag(1 / precision) @ Phi.T
-        total += naive.matrix_t_log_density(K, r[:, None], nu=NU0, prior=PRIOR) - len(r) * np.log(expert.scale[p])
-    assert expert.log_evidence() == pytest.approx(total, rel=1e-6)
-    assert expert.log_evidence(ridge) == expert.log_evidence()
+        total += naive.matrix_t_log_density(K, r[:, None], nu=NU0, prior=PRIOR) - len(r) * np.log(regression.scale[p])
+    assert regression.log_evidence() == pytest.approx(total, rel=1e-6)
+    assert regression.log_evidence(ridge) == regression.log_evidence()
 
 
 def test_evidence_is_the_sum_of_one_step_ahead_densities():
     X, Y = problem(n_targets=1)
-    expert = LinearExpert.fit(X, Y)
-    stream, total = like(expert, X[:0], Y[:0]), 0.0
+    regression = LinearRegression.fit(X, Y)
+    stream, total = like(regression, X[:0], Y[:0]), 0.0
     for x, y in zip(X, Y, strict=True):
         answer = stream.predict(x[None])
         total += StudentT(answer.mean, answer.S, answer.dof, answer.spread).log_pdf(y[None])[0]
         stream.learn(x[None], y[None])
-    assert total == pytest.approx(expert.log_evidence(), abs=1e-4)
+    assert total == pytest.approx(regression.log_evidence(), abs=1e-4)
 
 
 def test_the_evidence_chooses_the_ridge():
     X, Y = problem(n=60)
-    expert = LinearExpert.fit(X, Y)
-    assert expert.log_evidence() == max(expert.log_evidence(ridge) for ridge in RIDGES)
-    assert expert.ridge < 10.0
+    regression = LinearRegression.fit(X, Y)
+    assert regression.log_evidence() == max(regression.log_evidence(ridge) for ridge in RIDGES)
+    assert regression.ridge < 10.0
     nothing = np.random.default_rng(0).normal(size=Y.shape)
-    assert LinearExpert.fit(X, nothing).ridge >= 10.0
+    assert LinearRegression.fit(X, nothing).ridge >= 10.0
 
 
 @pytest.mark.parametrize("rows", [problem, with_gaps])
 def test_it_does_not_matter_how_rows_are_cut_into_calls(rows):
     X, Y = rows()
-    whole = LinearExpert.fit(X, Y)
+    whole = LinearRegression.fit(X, Y)
     parts = like(whole, X[:0], Y[:0])
     for part in (slice(0, 1), slice(1, 12), slice(12, 30)):
         parts.learn(X[part], Y[part])
@@ -134,10 +134,10 @@ def test_it_does_not_matter_how_rows_are_cut_into_calls(rows):
 
 def test_prediction_changes_nothing():
     X, Y = problem()
-    expert = LinearExpert.fit(X, Y)
-    before = expert.predict(X)
-    expert.held_out(X, Y)
-    after = expert.predict(X)
+    regression = LinearRegression.fit(X, Y)
+    before = regression.predict(X)
+    regression.held_out(X, Y)
+    after = regression.predict(X)
     assert_array_equal(after.mean, before.mean)
     assert_array_equal(after.S, before.S)
 
@@ -145,7 +145,7 @@ def test_prediction_changes_nothing():
 def test_units_do_not_matter():
     X, Y = problem()
     a, b, c, d = np.array([1e4, -2.0, 0.3]), np.array([5.0, 0.0, -9.0]), np.array([-1e-3, 70.0]), np.array([4.0, -1e3])
-    before, after = LinearExpert.fit(X, Y), LinearExpert.fit(a * X + b, c * Y + d)
+    before, after = LinearRegression.fit(X, Y), LinearRegression.fit(a * X + b, c * Y + d)
     assert after.ridge == before.ridge
     x = X[:6] + 1.0
     first, second = before.predict(x), after.predict(a * x + b)
@@ -157,8 +157,8 @@ def test_units_do_not_matter():
 
 def test_new_rows_are_covered():
     X, Y = problem(n=400)
-    expert = LinearExpert.fit(X[:100], Y[:100])
-    answer = expert.predict(X[100:])
+    regression = LinearRegression.fit(X[:100], Y[:100])
+    answer = regression.predict(X[100:])
     inside = np.abs(Y[100:] - answer.mean) < t.ppf(0.95, answer.dof) * answer.scale
     assert np.all(np.abs(inside.mean(axis=0) - 0.9) < 0.05)
 
@@ -171,15 +171,15 @@ def test_new_rows_are_covered():
 @pytest.mark.parametrize("ridge", [1e-2, 10.0])
 def test_held_out_is_refitting_without_these_rows(rows, blocks, ridge):
     X, Y = rows()
-    expert = like(LinearExpert.fit(X, Y), X, Y)
-    expert.ridge = ridge
-    answer = expert.held_out(X, Y, blocks)
+    regression = like(LinearRegression.fit(X, Y), X, Y)
+    regression.ridge = ridge
+    answer = regression.held_out(X, Y, blocks)
     names = np.arange(30) if blocks is None else blocks
     for name in np.unique(names):
         inside = names == name
         for p in range(2):
             # One output at a time: rows that another output lacks make no difference.
-            other = like(expert, X[~inside], Y[~inside], [p]).predict(X[inside])
+            other = like(regression, X[~inside], Y[~inside], [p]).predict(X[inside])
             seen = ~np.isnan(Y[inside, p])
             assert_allclose(answer.mean[inside, p][seen], other.mean[seen, 0], rtol=1e-6, atol=1e-6)
             assert_allclose(answer.scale[inside, p][seen], other.scale[seen, 0], rtol=1e-6)
@@ -190,15 +190,15 @@ def test_held_out_is_refitting_without_these_rows(rows, blocks, ridge):
 @pytest.mark.parametrize("rows", [problem, with_gaps])
 def test_held_out_with_the_scatter_of_all_rows(rows):
     X, Y = rows()
-    expert = LinearExpert.fit(X, Y)
-    answer = expert.held_out(X, Y, own_scatter=True)
-    assert_array_equal(answer.mean, expert.held_out(X, Y).mean)
+    regression = LinearRegression.fit(X, Y)
+    answer = regression.held_out(X, Y, own_scatter=True)
+    assert_array_equal(answer.mean, regression.held_out(X, Y).mean)
     for p in range(2):
-        Phi, r, precision = dense(expert, X, Y, p)
+        Phi, r, precision = dense(regression, X, Y, p)
         _, inverse, quadratic = naive.linear_fit(Phi, r, precision)
         leverage = np.diag(Phi @ inverse @ Phi.T)
         variance = (PRIOR + quadratic) / (NU0 + len(r)) / (1 - leverage)
-        assert_allclose(answer.scale[~np.isnan(Y[:, p]), p], np.sqrt(variance) * expert.scale[p], rtol=1e-6)
+        assert_allclose(answer.scale[~np.isnan(Y[:, p]), p], np.sqrt(variance) * regression.scale[p], rtol=1e-6)
 
 
 def test_a_row_that_alone_decides_a_slope_is_not_predicted_by_itself():
@@ -206,8 +206,8 @@ def test_a_row_that_alone_decides_a_slope_is_not_predicted_by_itself():
     X[:, 1] = 0.0
     X[3, 1] = 1.0
     Y[3] += 100.0
-    expert = LinearExpert.fit(X, Y)
-    answer = expert.held_out(X, Y)
+    regression = LinearRegression.fit(X, Y)
+    answer = regression.held_out(X, Y)
     assert np.all(np.abs(Y[3] - answer.mean[3]) > 20.0)
     assert np.isfinite(answer.scale).all()
 
@@ -226,7 +226,7 @@ def same_signal(n=400, correlation=0.0, seed=0):
 @pytest.mark.parametrize("correlation", [-0.8, 0.0, 0.6])
 def test_correlation_is_that_of_the_residuals(correlation):
     X, Y = same_signal(correlation=correlation)
-    assert LinearExpert.fit(X, Y).correlation()[0, 1] == pytest.approx(correlation, abs=0.1)
+    assert LinearRegression.fit(X, Y).correlation()[0, 1] == pytest.approx(correlation, abs=0.1)
 
 
 @pytest.mark.parametrize("correlation", [-0.8, 0.0, 0.6])
@@ -235,28 +235,28 @@ def test_missing_targets_leave_the_correlation_of_the_residuals(correlation, n_m
     # One missing value once turned it into the correlation of the targets themselves, .9996 here.
     X, Y = same_signal(correlation=correlation)
     Y[:n_missing, 1] = np.nan
-    expert = LinearExpert.fit(X, Y)
-    assert expert.correlation()[0, 1] == pytest.approx(correlation, abs=0.12)
-    residuals = (Y - expert.predict(X).mean)[n_missing:]
+    regression = LinearRegression.fit(X, Y)
+    assert regression.correlation()[0, 1] == pytest.approx(correlation, abs=0.12)
+    residuals = (Y - regression.predict(X).mean)[n_missing:]
     n_whole = len(residuals)
     expected = correlation_of(residuals.T @ residuals)[0, 1] * n_whole / (n_whole + 2)
-    assert expert.correlation()[0, 1] == pytest.approx(expected, abs=1e-4)
+    assert regression.correlation()[0, 1] == pytest.approx(expected, abs=1e-4)
 
 
-def test_outputs_that_never_meet_are_uncorrelated():
+def test_targets_that_never_meet_are_uncorrelated():
     X, Y = same_signal(correlation=0.6)
     Y[:200, 0] = Y[200:, 1] = np.nan
-    assert_allclose(LinearExpert.fit(X, Y).correlation(), np.eye(2), atol=1e-12)
+    assert_allclose(LinearRegression.fit(X, Y).correlation(), np.eye(2), atol=1e-12)
 
 
-def test_the_covariance_of_outputs_is_that_of_dense_algebra():
+def test_the_covariance_of_targets_is_that_of_dense_algebra():
     X, Y = problem(n_targets=3)
-    expert = LinearExpert.fit(X, Y)
-    R = (Y - expert.offset) / expert.scale
-    Phi, _, precision = dense(expert, X, Y, 0)
+    regression = LinearRegression.fit(X, Y)
+    R = (Y - regression.offset) / regression.scale
+    Phi, _, precision = dense(regression, X, Y, 0)
     K = np.eye(30) + Phi @ np.diag(1 / precision) @ Phi.T
     scatter = R.T @ np.linalg.solve(K, R)
-    assert_allclose(expert.correlation(), correlation_of(scatter), atol=1.1 * SHRINKAGE)
+    assert_allclose(regression.correlation(), correlation_of(scatter), atol=1.1 * SHRINKAGE)
 
 
 # ---------------------------------------------------------------------------------------------- hard cases
@@ -265,16 +265,16 @@ def test_the_covariance_of_outputs_is_that_of_dense_algebra():
 def hard_cases():
     rng = np.random.default_rng(0)
     X, y = rng.normal(size=(40, 2)), rng.normal(size=(40, 1))
-    yield "collinear outputs", X, np.hstack([y, 2 * y, -y])
+    yield "collinear targets", X, np.hstack([y, 2 * y, -y])
     yield "exactly linear", X, X @ rng.normal(size=(2, 2))
     yield "exactly linear, far from zero", X + 1e6, 1e9 + (X + 1e6) @ rng.normal(size=(2, 2))
     yield "collinear inputs", np.hstack([X, X[:, :1] * 3]), y
     yield "constant target", X, np.hstack([y, np.full((40, 1), 0.1)])
     yield "nothing but zeros", X, np.zeros((40, 2))
-    yield "more outputs than rows", X[:5], rng.normal(size=(5, 12))
+    yield "more targets than rows", X[:5], rng.normal(size=(5, 12))
     yield "more inputs than rows", rng.normal(size=(5, 30)), y[:5]
     yield "one row", X[:1], y[:1]
-    yield "one row, many outputs", X[:1], rng.normal(size=(1, 4))
+    yield "one row, many targets", X[:1], rng.normal(size=(1, 4))
     yield "no covariate", X[:, :0], np.hstack([y, y**2])
     yield "constant covariate", np.full((40, 2), 3.0), y
     yield "duplicates", np.repeat(X[:4], 10, axis=0), np.hstack([y, y**2])
@@ -284,7 +284,7 @@ def hard_cases():
     yield "collinear and mostly missing", X, gap
     gap = np.hstack([y, y])
     gap[:, 1] = np.nan
-    yield "an output without targets", X, gap
+    yield "a target that is never there", X, gap
     yield "no target at all", X, np.full((40, 2), np.nan)
     exact = X @ rng.normal(size=(2, 2))
     exact[0, 0] = np.nan
@@ -294,16 +294,16 @@ def hard_cases():
 @pytest.mark.parametrize("case", list(hard_cases()), ids=lambda case: case[0])
 def test_hard_cases_have_finite_densities(case):
     _, X, Y = case
-    expert = LinearExpert.fit(X, Y)
-    answer = expert.predict(np.vstack([X[:5], X[:1] + 3.0]))
+    regression = LinearRegression.fit(X, Y)
+    answer = regression.predict(np.vstack([X[:5], X[:1] + 3.0]))
     assert np.isfinite(answer.mean).all() and np.all(answer.spread >= 1.0) and np.isfinite(answer.S).all()
-    assert np.all(np.linalg.eigvalsh(expert.correlation()) > 0)
-    assert_allclose(np.diag(expert.correlation()), 1.0, rtol=1e-9)
+    assert np.all(np.linalg.eigvalsh(regression.correlation()) > 0)
+    assert_allclose(np.diag(regression.correlation()), 1.0, rtol=1e-9)
     distribution = StudentT(answer.mean, answer.S, answer.dof, answer.spread)
     for asked in (answer.mean, answer.mean + 3 * answer.scale, answer.mean + 1.0):
         assert np.isfinite(distribution.log_pdf(asked)).all()
-    assert np.isfinite(expert.log_evidence())
+    assert np.isfinite(regression.log_evidence())
     for blocks in (None, np.arange(len(X)) // 4):
-        own = expert.held_out(X, Y, blocks)
+        own = regression.held_out(X, Y, blocks)
         assert_array_equal(np.isnan(own.mean), np.isnan(Y))
         assert np.isfinite(own.scale).all() and np.all(own.scale > 0)

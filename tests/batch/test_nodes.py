@@ -78,7 +78,7 @@ def test_a_sum_normalises_the_weights_of_each_output():
     assert_allclose(np.exp(node.log_weights), [[0.25, 0.75], [0.75, 0.25]])
 
 
-# ---------------------------------------------------------------------------------------------------- refusing
+# ---------------------------------------------------------------------------------------------------- rejecting
 
 
 @pytest.fixture
@@ -88,21 +88,21 @@ def three():
 
 
 @pytest.mark.parametrize("weights", [[1.0], [1.0, 2.0, 3.0], [1.0, 0.0], [1.0, -1.0], [np.nan, 1.0]])
-def test_a_sum_refuses_weights(three, weights):
+def test_a_sum_rejects_weights(three, weights):
     circuit, (a, b, _) = three
     with pytest.raises(ValueError, match="one positive weight per child"):
         circuit.add_sum([a, b], weights)
 
 
 @pytest.mark.parametrize("cuts", [[], [1.0, 2.0], [np.nan], [np.inf]])
-def test_a_gate_refuses_cuts(three, cuts):
+def test_a_gate_rejects_cuts(three, cuts):
     circuit, (a, b, _) = three
     with pytest.raises(ValueError, match="ascending cuts and one child more than cuts"):
         circuit.add_gate(0, cuts, [a, b])
 
 
 @pytest.mark.parametrize("cuts", [[1.0, 1.0], [2.0, 1.0], [np.nan, 1.0], [1.0, np.nan]])
-def test_a_gate_refuses_cuts_that_do_not_ascend(three, cuts):
+def test_a_gate_rejects_cuts_that_do_not_ascend(three, cuts):
     circuit, (a, b, _) = three
     with pytest.raises(ValueError, match="ascending cuts"):
         circuit.add_gate(0, cuts, [a, b, a])
@@ -145,7 +145,7 @@ def test_a_region_needs_distinct_outputs(outputs):
         Circuit().add_region(0, outputs)
 
 
-def test_a_refused_node_leaves_the_table_as_it_was(three):
+def test_a_rejected_node_leaves_the_table_as_it_was(three):
     circuit, (a, _, c) = three
     for wrong in (lambda: circuit.add_sum([a, c]), lambda: circuit.add_gate(0, [], [a, a])):
         with pytest.raises(ValueError):
@@ -153,7 +153,7 @@ def test_a_refused_node_leaves_the_table_as_it_was(three):
     assert (len(circuit), circuit.root) == (3, 2)
 
 
-# ---------------------------------------------------------------------------------------------------- looking
+# ---------------------------------------------------------------------------------------------------- reading
 
 
 def test_a_row_on_a_cut_belongs_to_the_lower_child():

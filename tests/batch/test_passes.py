@@ -33,7 +33,7 @@ def evidence_of(regions):
 
 @dataclass
 class FakeRegion:
-    """A leaf whose answers are random functions of the row; nothing is learnt."""
+    """A region whose answers are random functions of the row; nothing is learnt."""
 
     slopes: np.ndarray
     S: np.ndarray
@@ -91,22 +91,26 @@ def random_circuit(seed, per_output=False):
     return circuit, regions, X
 
 
-def posterior_leaf(regions, X):
-    def leaf(number, rows):
+def posterior_of(regions, X):
+    def of_region(number, rows):
         region = regions[number]
         return Posterior(region.mean(X[rows]), region.spread(X[rows]), region.S, region.dof)
 
-    return leaf
+    return of_region
 
 
-def components_leaf(regions, X):
-    def leaf(number, rows):
+def between_rows_of(regions, X):
+    return lambda number, rows: (regions[number].mean(X[rows]), regions[number].between_rows(X[rows]))
+
+
+def components_of(regions, X):
+    def of_region(number, rows):
         region = regions[number]
         size = np.sqrt(np.diag(region.S))
         scale = np.sqrt(region.spread(X[rows]))[:, None] * size
         return Components.single(region.mean(X[rows]), scale, region.dof, region.S / np.outer(size, size))
 
-    return leaf
+    return of_region
 
 
 # ---------------------------------------------------------------------------------------------------- brute force
@@ -124,7 +128,7 @@ def induced_trees(circuit, number=None):
     return [{key: value for part in parts for key, value in part.items()} for parts in product(*below)]
 
 
-def leaves_of(circuit, tree, x=None):
+def regions_of(circuit, tree, x=None):
     """Region nodes of an induced tree; with a row ``x``, those that it reaches."""
     found, todo = [], [circuit.root]
     while todo:
@@ -163,7 +167,7 @@ def trees_at(circuit, regions, x, output=None):
     found = []
     for tree in induced_trees(circuit):
         leaves = []
-        for node in leaves_of(circuit, tree, x):
+        for node in regions_of(circuit, tree, x):
             region = regions[node.region]
             scale = region.spread(x[None])[0] * region.S
             leaves.append((node.outputs, region.mean(x[None])[0], scale, region.dof))
@@ -249,9 +253,9 @@ def test_the_circuits_are_not_trivial():
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_law_is_the_mixture_of_induced_trees(seed):
+def test_distribution_is_the_mixture_of_induced_trees(seed):
     circuit, regions, X = random_circuit(seed)
-    distribution = passes.distribution(circuit, X, posterior_leaf(regions, X))
+    distribution = passes.distribution(circuit, X, posterior_of(regions, X))
     Y = 2 * np.random.default_rng(seed).normal(size=(N_ROWS, N_OUTPUTS))
     assert (distribution.n_rows, distribution.n_targets) == Y.shape
     assert_allclose(distribution.log_pdf(Y), [brute_log_pdf(circuit, regions, x, y) for x, y in zip(X, Y, strict=True)])
@@ -262,9 +266,9 @@ def test_law_is_the_mixture_of_induced_trees(seed):
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_marginals_of_the_law(seed):
+def test_marginals_of_the_distribution(seed):
     circuit, regions, X = random_circuit(seed)
-    distribution = passes.distribution(circuit, X, posterior_leaf(regions, X))
+    distribution = passes.distribution(circuit, X, posterior_of(regions, X))
     Y = 2 * np.random.default_rng(seed).normal(size=(N_ROWS, N_OUTPUTS))
     each = distribution.marginals().log_pdf(Y)
     for p in range(N_OUTPUTS):
@@ -278,7 +282,7 @@ def test_marginals_of_the_law(seed):
 @pytest.mark.parametrize("seed", SEEDS)
 def test_conditioning(seed):
     circuit, regions, X = random_circuit(seed)
-    distribution = passes.distribution(circuit, X, posterior_leaf(regions, X))
+    distribution = passes.distribution(circuit, X, posterior_of(regions, X))
     rng = np.random.default_rng(seed)
     Y = 2 * rng.normal(size=(N_ROWS, N_OUTPUTS))
     known = np.zeros(N_OUTPUTS, dtype=bool)
@@ -293,25 +297,25 @@ def test_conditioning(seed):
     assert_allclose(given.mean, means, rtol=1e-8, atol=1e-8)
 
 
-@pytest.mark.parametrize("per_output", [False, True])
 @pytest.mark.parametrize("seed", SEEDS)
-def test_components_are_those_of_the_induced_trees(seed, per_output):
-    circuit, regions, X = random_circuit(seed, per_output)
-    parts = passes.components(circuit, X, components_leaf(regions, X))
-    assert_allclose(parts.weights.sum(axis=1), 1.0)
-    Y = 2 * np.random.default_rng(seed).normal(size=(N_ROWS, N_OUTPUTS))
-    each = parts.marginals().log_pdf(Y)
-    for p in range(N_OUTPUTS):
-        alone = np.arange(N_OUTPUTS) == p
-        for i, x in enumerate(X):
-            terms = [w + tree_log_pdf(leaves, Y[i], alone) for w, leaves in trees_at(circuit, regions, x, p)]
-            assert_allclose(each[i, p], logsumexp(terms))
+def test_components_are_those_of_the_induced_trees(seed):
+    for per_output in (False, True):
+        circuit, regions, X = random_circuit(seed, per_output)
+        parts = passes.components(circuit, X, components_of(regions, X))
+        assert_allclose(parts.weights.sum(axis=1), 1.0)
+        Y = 2 * np.random.default_rng(seed).normal(size=(N_ROWS, N_OUTPUTS))
+        each = parts.marginals().log_pdf(Y)
+        for p in range(N_OUTPUTS):
+            alone = np.arange(N_OUTPUTS) == p
+            for i, x in enumerate(X):
+                terms = [w + tree_log_pdf(leaves, Y[i], alone) for w, leaves in trees_at(circuit, regions, x, p)]
+                assert_allclose(each[i, p], logsumexp(terms))
 
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_correlation_is_that_of_the_trees_averaged(seed):
     circuit, regions, X = random_circuit(seed)
-    parts = passes.components(circuit, X, components_leaf(regions, X))
+    parts = passes.components(circuit, X, components_of(regions, X))
     for i, x in enumerate(X):
         expected = np.zeros((N_OUTPUTS, N_OUTPUTS))
         for w, leaves in trees_at(circuit, regions, x):
@@ -336,7 +340,7 @@ def test_correlation_under_weights_per_output_uses_their_mean():
 def test_weights_can_be_set_on_the_way_up(seed):
     """Stacking learns the weights of a sum from its children's answers: children before parents, all rows there."""
     circuit, regions, X = random_circuit(seed, per_output=True)
-    leaf, asked = components_leaf(regions, X), []
+    of_region, asked = components_of(regions, X), []
 
     def weigh(number, children, rows):
         node = circuit[number]
@@ -348,40 +352,37 @@ def test_weights_can_be_set_on_the_way_up(seed):
         node.log_weights = np.log(np.full((len(children), len(node.outputs)), 1 / len(children)))
         return node.log_weights
 
-    found = passes.components(circuit, X, leaf, weigh)
+    found = passes.components(circuit, X, of_region, weigh)
     sums = {number for number, node in circuit.walk() if node.kind == SUM}
     assert set(asked) <= sums
     assert len(set(asked)) == len(asked)
-    assert_array_equal(found.weights, passes.components(circuit, X, leaf).weights)
+    assert_array_equal(found.weights, passes.components(circuit, X, of_region).weights)
 
 
-@pytest.mark.parametrize("per_output", [False, True])
 @pytest.mark.parametrize("seed", SEEDS)
-def test_covariance_between_rows(seed, per_output):
+def test_covariance_between_rows(seed):
     """A sum is one draw for all rows; rows in different regions of a tree are independent."""
-    circuit, regions, X = random_circuit(seed, per_output)
+    for per_output in (False, True):
+        circuit, regions, X = random_circuit(seed, per_output)
 
-    def leaf(number, rows):
-        return regions[number].mean(X[rows]), regions[number].between_rows(X[rows])
-
-    mean, cov = passes.covariance_between_rows(circuit, X, leaf)
-    assert cov.shape == (N_ROWS, N_ROWS, N_OUTPUTS)
-    for p in range(N_OUTPUTS):
-        first, second = np.zeros(N_ROWS), np.zeros((N_ROWS, N_ROWS))
-        for tree in induced_trees(circuit):
-            at = [next(n for n in leaves_of(circuit, tree, x) if p in n.outputs) for x in X]
-            columns = [list(node.outputs).index(p) for node in at]
-            m = np.array([regions[n.region].mean(x[None])[0, c] for n, x, c in zip(at, X, columns, strict=True)])
-            C = np.zeros((N_ROWS, N_ROWS))
-            for i in range(N_ROWS):
-                for j in range(N_ROWS):
-                    if at[i] is at[j]:
-                        C[i, j] = regions[at[i].region].between_rows(X[[i, j]])[0, 1, columns[i]]
-            w = np.exp(log_weight(circuit, tree, p))
-            first += w * m
-            second += w * (C + np.outer(m, m))
-        assert_allclose(mean[:, p], first, atol=1e-12)
-        assert_allclose(cov[:, :, p], second - np.outer(first, first), rtol=1e-9, atol=1e-9)
+        mean, cov = passes.covariance_between_rows(circuit, X, between_rows_of(regions, X))
+        assert cov.shape == (N_ROWS, N_ROWS, N_OUTPUTS)
+        for p in range(N_OUTPUTS):
+            first, second = np.zeros(N_ROWS), np.zeros((N_ROWS, N_ROWS))
+            for tree in induced_trees(circuit):
+                at = [next(n for n in regions_of(circuit, tree, x) if p in n.outputs) for x in X]
+                columns = [list(node.outputs).index(p) for node in at]
+                m = np.array([regions[n.region].mean(x[None])[0, c] for n, x, c in zip(at, X, columns, strict=True)])
+                C = np.zeros((N_ROWS, N_ROWS))
+                for i in range(N_ROWS):
+                    for j in range(N_ROWS):
+                        if at[i] is at[j]:
+                            C[i, j] = regions[at[i].region].between_rows(X[[i, j]])[0, 1, columns[i]]
+                w = np.exp(log_weight(circuit, tree, p))
+                first += w * m
+                second += w * (C + np.outer(m, m))
+            assert_allclose(mean[:, p], first, atol=1e-12)
+            assert_allclose(cov[:, :, p], second - np.outer(first, first), rtol=1e-9, atol=1e-9)
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -392,7 +393,7 @@ def test_evidence_and_posterior_weights(seed):
     def log_joint(tree):
         """Uniform prior over the children of each sum, times the evidence of all regions of the tree."""
         prior = -sum(np.log(len(circuit[number].children)) for number in tree)
-        return prior + sum(regions[node.region].evidence for node in leaves_of(circuit, tree))
+        return prior + sum(regions[node.region].evidence for node in regions_of(circuit, tree))
 
     before = [None if node.log_weights is None else node.log_weights.copy() for node in circuit.nodes]
     evidence = logsumexp([log_joint(tree) for tree in trees])
@@ -431,7 +432,7 @@ def test_rows_are_assigned_as_in_each_induced_tree(seed):
     expected = {number: set() for number, node in circuit.walk() if node.kind == REGION}
     for tree in induced_trees(circuit):
         for i, x in enumerate(X):
-            for node in leaves_of(circuit, tree, x):
+            for node in regions_of(circuit, tree, x):
                 expected[numbers[id(node)]].add(i)
     assert {number: set(rows.tolist()) for number, rows in owned.items()} == expected
     assert all((np.diff(rows) > 0).all() for rows in owned.values())
@@ -444,9 +445,9 @@ def test_a_gate_that_no_row_passes_on_one_side(value):
     regions = [FakeRegion(np.full((1, 2), slope), np.eye(2), 5.0, 0.0) for slope in (1.0, 2.0)]
     X = np.full((3, 1), value)
     expected = value * (1.0 if value < 0 else 2.0)
-    distribution = passes.distribution(circuit, X, posterior_leaf(regions, X))
+    distribution = passes.distribution(circuit, X, posterior_of(regions, X))
     assert_array_equal(distribution.mean, np.full((3, 2), expected))
-    parts = passes.components(circuit, X, components_leaf(regions, X))
+    parts = passes.components(circuit, X, components_of(regions, X))
     assert_array_equal(parts.means, np.full((3, 1, 2), expected))
     mean, cov = passes.covariance_between_rows(
         circuit, X, lambda k, rows: (regions[k].mean(X[rows]), np.ones((3, 3, 2)))
@@ -461,7 +462,7 @@ def test_rows_with_fewer_components_are_padded_with_weight_zero():
     circuit.add_gate(0, [0.0], [left, circuit.add_region(2, [0])])
     regions = [FakeRegion(np.full((1, 1), k + 1.0), np.eye(1), 5.0, 0.0) for k in range(3)]
     X = np.array([[-1.0], [1.0]])
-    parts = passes.components(circuit, X, components_leaf(regions, X))
+    parts = passes.components(circuit, X, components_of(regions, X))
     assert_allclose(parts.weights[:, :, 0], [[0.25, 0.75], [1.0, 0.0]])
     assert_allclose(parts.means[0, :, 0], [-1.0, -2.0])
     assert_allclose(parts.marginals().mean[:, 0], [-1.75, 3.0])

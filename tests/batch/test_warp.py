@@ -86,7 +86,7 @@ def test_always_increasing(values, digits):
 
 
 @pytest.mark.parametrize("n", SIZES)
-def test_extrapolation_goes_on_without_a_jump(n):
+def test_extrapolation_continues_without_a_jump(n):
     x = np.exp(column(n))
     warp = Warp.fit(x)
     low, high = x.min(), x.max()

@@ -48,13 +48,13 @@ def test_an_impossible_child_has_no_posterior_weight():
 # ---------------------------------------------------------------------------------------------- stacking
 
 
-def densities(n_children=3, n_rows=200, n_outputs=2, seed=0):
+def densities(n_children=3, n_rows=200, n_targets=2, seed=0):
     """Log densities of normal children with different locations and scales at draws from a mixture of them."""
     rng = np.random.default_rng(seed)
-    locations, scales = rng.normal(size=(n_children, n_outputs)), rng.uniform(0.3, 2.0, size=(n_children, n_outputs))
-    owner = rng.integers(n_children, size=(n_rows, n_outputs))
-    columns = np.arange(n_outputs)
-    y = locations[owner, columns] + scales[owner, columns] * rng.normal(size=(n_rows, n_outputs))
+    locations, scales = rng.normal(size=(n_children, n_targets)), rng.uniform(0.3, 2.0, size=(n_children, n_targets))
+    owner = rng.integers(n_children, size=(n_rows, n_targets))
+    columns = np.arange(n_targets)
+    y = locations[owner, columns] + scales[owner, columns] * rng.normal(size=(n_rows, n_targets))
     return norm.logpdf(y, locations[:, None], scales[:, None])
 
 
@@ -170,7 +170,7 @@ def test_the_tail_is_the_best_of_its_grid():
             assert t.logpdf(z, dof, scale=factor).mean() <= ours + 1e-6
 
 
-def test_each_output_has_its_own_tail():
+def test_each_target_has_its_own_tail():
     rng = np.random.default_rng(0)
     scores = [rng.normal(size=900), 3.0 * t.rvs(3.0, size=500, random_state=1)]
     both = Tail.fit(scores)
@@ -192,13 +192,13 @@ def test_too_few_scores_keep_the_scale(z):
     assert tail.dof[0] == 5.0 and tail.factor[0] == 1.0
 
 
-@pytest.mark.parametrize(
-    "z", [np.zeros(50), np.r_[np.zeros(49), 1e6], np.full(50, 1e-9), np.r_[1e9, np.ones(20)]], ids=str
-)
-def test_odd_scores_have_a_finite_tail(z):
-    tail = Tail.fit([z])
-    assert tail.dof[0] in weights.TAIL_DOFS
-    assert 0 < tail.factor[0] < np.inf
+def test_odd_scores_have_the_heaviest_tail_and_a_sound_scale():
+    still = [np.zeros(50), np.r_[np.zeros(49), 1e6], np.full(50, 1e-9)]
+    tail = Tail.fit([*still, np.r_[1e9, np.ones(20)]])
+    assert_array_equal(tail.dof, min(weights.TAIL_DOFS))
+    # Scores of nothing but zeros leave the least scale; one outlier hardly moves that of the others.
+    assert_array_equal(tail.factor[:3], weights.LEAST_FACTOR)
+    assert 1.0 < tail.factor[3] < 1.2
 
 
 # ---------------------------------------------------------------------------------------------- the copula
@@ -295,7 +295,7 @@ def test_incomplete_rows_do_not_count():
     assert_array_equal(found.residual, whole.residual)
 
 
-def test_one_output_or_few_rows_need_no_copula():
+def test_one_target_or_few_rows_need_no_copula():
     one = Copula.fit(np.random.default_rng(0).uniform(size=(50, 1)), np.ones((50, 1, 1)), stretches(50))
     assert one.blend == 0.0
     assert_array_equal(one.correlation(np.ones((2, 1, 1))), np.ones((2, 1, 1)))
@@ -304,11 +304,13 @@ def test_one_output_or_few_rows_need_no_copula():
     assert_array_equal(few.correlation(experts(PAIR, 5)), experts(PAIR, 5))
 
 
-def test_certain_transforms_have_a_finite_density():
+def test_certain_transforms_hardly_move_the_copula():
     U = sample_copula(PAIR, 6.0, 100)
+    without = Copula.fit(U[3:], experts(PAIR, 97), stretches(97))
     U[:3] = [[0.0, 1.0], [1.0, 1.0], [0.5, 0.0]]
     copula = Copula.fit(U, experts(PAIR, 100), stretches(100))
-    assert copula.dof in weights.COPULA_DOFS and np.isfinite(copula.residual).all()
+    assert copula.dof <= without.dof
+    assert_allclose(copula.residual, without.residual, atol=0.02)
     assert np.linalg.eigvalsh(copula.residual)[0] > 0
 
 

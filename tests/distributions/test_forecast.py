@@ -15,9 +15,11 @@ from scipy import stats
 from scipy.special import ndtri
 
 from momostream.distributions.bounded import Target, TargetMap
+from momostream.distributions.copula import CopulaDistribution
 from momostream.distributions.forecast import COPULA_DOF, Forecast
-from momostream.distributions.joint import CopulaDistribution
 from momostream.distributions.marginals import Marginals
+from momostream.distributions.planes import DOF, LOCATION, SCALE, STD, WEIGHT
+from momostream.distributions.quantiles import QuantileTable
 
 SERIES = ("wind", ("power", 1), 3)
 
@@ -28,15 +30,15 @@ class Joint(NamedTuple):
     between_series: np.ndarray
 
 
-def joint(n_steps=4, n_series=3, n_members=2, dof=8.0, seed=0):
+def joint(n_steps=4, n_series=3, n_experts=2, dof=8.0, seed=0):
     rng = np.random.default_rng(seed)
-    distribution = np.empty((5, n_members, n_steps, n_series))
-    distribution[0] = rng.normal(size=(n_members, n_steps, n_series)) + np.arange(n_series)
-    distribution[1] = distribution[2] = rng.uniform(0.5, 2.0, size=distribution.shape[1:])
-    distribution[3] = dof
-    distribution[4] = rng.dirichlet(np.ones(n_members), size=(n_steps, n_series)).transpose(2, 0, 1)
+    planes = np.empty((5, n_experts, n_steps, n_series))
+    planes[LOCATION] = rng.normal(size=(n_experts, n_steps, n_series)) + np.arange(n_series)
+    planes[STD] = planes[SCALE] = rng.uniform(0.5, 2.0, size=planes.shape[1:])
+    planes[DOF] = dof
+    planes[WEIGHT] = rng.dirichlet(np.ones(n_experts), size=(n_steps, n_series)).transpose(2, 0, 1)
     near = np.abs(np.subtract.outer(np.arange(n_steps), np.arange(n_steps)))
-    return Joint(distribution, 0.7**near, np.full((n_series, n_series), 0.4) + 0.6 * np.eye(n_series))
+    return Joint(planes, 0.7**near, np.full((n_series, n_series), 0.4) + 0.6 * np.eye(n_series))
 
 
 @pytest.fixture
@@ -50,11 +52,11 @@ def forecast(distribution):
 
 
 def marginal(distribution, step, series):
-    weight, location, scale, dof = (distribution.planes[part, :, step, series] for part in (4, 0, 2, 3))
-    return Marginals(weight[None, :, None], location[None, :, None], scale[None, :, None], dof[None, :, None])
+    one = distribution.planes[:, :, step, series]
+    return Marginals(*(one[part][None, :, None] for part in (WEIGHT, LOCATION, SCALE, DOF)))
 
 
-def test_values_are_those_of_the_law(forecast, distribution):
+def test_values_are_those_of_the_distribution(forecast, distribution):
     y = np.arange(12.0).reshape(4, 3) / 4
     y[2, 1] = np.nan
     scores = {name: getattr(forecast, name)(y).to_numpy() for name in ("log_pdf_each", "cdf", "crps")}
@@ -90,7 +92,7 @@ def test_frames(forecast):
     assert forecast.to_dicts() == [dict(zip(SERIES, row, strict=True)) for row in forecast.mean.to_numpy().tolist()]
 
 
-def test_the_first_steps_of_a_law(forecast, distribution):
+def test_the_first_steps_of_a_distribution(forecast, distribution):
     part = Forecast(distribution, SERIES, 2)
     assert len(part) == 2
     pd.testing.assert_frame_equal(part.interval(), forecast.interval()[:2])
@@ -173,7 +175,7 @@ def test_wrong_levels_and_sizes_are_named(forecast, distribution):
 
 def test_joint_density_is_that_of_the_copula(forecast, distribution):
     y = np.random.default_rng(1).normal(size=(4, 3))
-    marginals = Marginals(*(distribution.planes[part].reshape(1, 2, 12) for part in (4, 0, 2, 3)))
+    marginals = Marginals(*(distribution.planes[part].reshape(1, 2, 12) for part in (WEIGHT, LOCATION, SCALE, DOF)))
     copula = CopulaDistribution(marginals, np.kron(distribution.between_steps, distribution.between_series), COPULA_DOF)
     assert_allclose(forecast.log_pdf(y), copula.log_pdf(y.reshape(1, -1))[0])
     # What is not observed is left out.
@@ -190,21 +192,21 @@ def test_joint_density_is_that_of_the_copula(forecast, distribution):
 
 def stepwise(distribution):
     """Weights, locations, scales and degrees of freedom of each step as a distribution of one row."""
-    return [np.moveaxis(distribution.planes[part], 0, 1)[None, None] for part in (4, 0, 2, 3)]
+    return [np.moveaxis(distribution.planes[part], 0, 1)[None, None] for part in (WEIGHT, LOCATION, SCALE, DOF)]
 
 
 def test_gaussian_forecast_has_the_covariance_of_its_parts():
-    distribution = joint(n_members=1, dof=np.inf)
+    distribution = joint(n_experts=1, dof=np.inf)
     forecast = Forecast(distribution, SERIES)
-    spread = distribution.planes[2, 0].ravel()
-    expected = np.kron(distribution.between_steps, distribution.between_series) * np.outer(spread, spread)
+    std = distribution.planes[SCALE, 0].ravel()
+    expected = np.kron(distribution.between_steps, distribution.between_series) * np.outer(std, std)
     # The copula is a Student-t's, which bends it a little.
     assert_allclose(forecast.cov, expected, rtol=0.03)
 
 
-@pytest.mark.parametrize("n_members", [1, 3])
-def test_samples_have_the_laws_of_the_values(n_members):
-    forecast = Forecast(joint(n_members=n_members, dof=5.0), SERIES)
+@pytest.mark.parametrize("n_experts", [1, 3])
+def test_samples_have_the_distributions_of_the_values(n_experts):
+    forecast = Forecast(joint(n_experts=n_experts, dof=5.0), SERIES)
     paths = forecast.sample(20_000, seed=0)
     assert paths.shape == (20_000, 4, 3)
     assert_allclose(paths.mean(axis=0), forecast.mean, atol=0.06)
@@ -220,7 +222,7 @@ def forecast_cdf(forecast, x, step, series):
     return marginal(forecast._joint, step, series).cdf(x[:, None, None])[:, 0, 0]
 
 
-def test_samples_go_together_as_the_law_says():
+def test_samples_go_together_as_the_distribution_says():
     forecast = Forecast(joint(dof=8.0), SERIES)
     paths = forecast.sample(40_000, seed=1).reshape(40_000, -1)
     assert_allclose(np.corrcoef(paths.T), forecast.correlation, atol=0.04)
@@ -230,17 +232,16 @@ def test_samples_go_together_as_the_law_says():
     assert_allclose(ranks, 6 / np.pi * np.arcsin(R / 2), atol=0.03)
 
 
-def test_samples_are_quantiles_of_the_law():
+def test_samples_are_quantiles_of_the_distribution():
     # The table that samples are looked up in against the equation that it stands for.
-    distribution = joint(n_members=5, dof=2.5, seed=3)
-    distribution.planes[2] *= 10.0 ** np.linspace(-2, 1, 5)[:, None, None]
+    distribution = joint(n_experts=5, dof=2.5, seed=3)
+    distribution.planes[SCALE] *= 10.0 ** np.linspace(-2, 1, 5)[:, None, None]
     forecast = Forecast(distribution, SERIES)
-    from momostream.distributions.forecast import _values_at
-
     scores = np.random.default_rng(0).normal(size=(300, 4, 3)) * 2.0
     exact = forecast._marginals.tail_quantile(stats.norm.cdf(-np.abs(scores)), scores > 0.0)
-    found = _values_at(forecast._marginals, scores)
+    low, high, found = QuantileTable(forecast._marginals).cubics(scores)
     assert np.abs((found - exact) / np.maximum(forecast.std.to_numpy(), np.abs(exact))).max() < 0.01
+    assert ((low <= found) & (found <= high)).all()
 
 
 def test_seeds():
@@ -321,6 +322,7 @@ def test_arrays(forecast):
     assert_array_equal(arrays.cdf(y), forecast.cdf(y))
     assert_array_equal(arrays.crps(y), forecast.crps(y))
     assert np.isnan(arrays.log_pdf(y)[0, 0])
+    assert forecast.law is forecast.planes
 
 
 def test_text():

@@ -10,7 +10,8 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy import stats
 
-from momostream.distributions.joint import CopulaDistribution, Distribution, MixtureDistribution
+from momostream.distributions.copula import CopulaDistribution
+from momostream.distributions.joint import Distribution, MixtureDistribution
 from momostream.distributions.marginals import Marginals
 from momostream.distributions.mixtures import Mixture, StudentT
 from momostream.distributions.prediction import Prediction
@@ -45,7 +46,7 @@ Y = {("pitch", 1): 2.5, "wind": 2, "power": np.float32(-1.0)}
 ROW = np.array([[2.0, -1.0, 2.5]])
 
 
-def test_everything_is_that_of_the_law(prediction, distribution):
+def test_everything_is_that_of_the_distribution(prediction, distribution):
     assert prediction.targets == TARGETS and prediction.distribution is distribution
     assert list(prediction.mean) == list(prediction.std) == list(TARGETS)
     assert_array_equal(list(prediction.mean.values()), distribution.mean[0])
@@ -134,7 +135,7 @@ def test_unusable_observations_are_named(prediction, method):
         ask({"power": np.inf})
 
 
-def test_law_is_asked_for_late_and_once():
+def test_distribution_is_asked_for_late_and_once():
     calls = []
 
     def late():
@@ -148,14 +149,14 @@ def test_law_is_asked_for_late_and_once():
 
 
 def test_what_does_not_fit():
-    with pytest.raises(ValueError, match="2 means for 3 outputs"):
+    with pytest.raises(ValueError, match="2 means for 3 targets"):
         Prediction(TARGETS, MEAN[:2], mixture)
     for wrong in (StudentT(np.zeros((2, 3)), S, 5.0), StudentT(np.zeros((1, 2)), np.eye(2), 5.0)):
         with pytest.raises(ValueError, match="one row and 3 targets"):
             _ = Prediction(TARGETS, MEAN, lambda wrong=wrong: MixtureDistribution(wrong)).std
 
 
-def test_copies_carry_the_law(distribution):
+def test_copies_carry_the_distribution(distribution):
     prediction = Prediction(TARGETS, distribution.mean[0], lambda: distribution)
     for twin in (pickle.loads(pickle.dumps(prediction)), copy.deepcopy(prediction)):
         assert twin.targets == TARGETS and twin.mean == prediction.mean
@@ -178,7 +179,7 @@ def test_gaussian_of_river():
     assert gaussian.mode == gaussian.mu and "μ" in repr(gaussian)
 
 
-def test_gaussian_of_one_output_and_of_heavy_tails():
+def test_gaussian_of_one_target_and_of_heavy_tails():
     one = Prediction(("power",), np.array([2.0]), MixtureDistribution(StudentT([[2.0]], [[4.0]], np.inf)))
     gaussian = one.to_gaussian()
     assert gaussian.mu == {"power": 2.0} and gaussian.var.to_numpy() == [[4.0]]
@@ -188,10 +189,10 @@ def test_gaussian_of_one_output_and_of_heavy_tails():
         heavy.to_gaussian()
 
 
-def test_repr_shows_the_first_outputs():
+def test_repr_shows_the_first_targets():
     distribution = MixtureDistribution(StudentT(np.arange(15.0)[np.newaxis], 0.25 * np.eye(15), np.inf))
     lines = repr(Prediction(range(15), distribution.mean[0], distribution)).splitlines()
-    assert lines[0] == "Prediction: 15 outputs, mean ± std" and lines[-1] == "  ..." and len(lines) == 14
+    assert lines[0] == "Prediction: 15 targets, mean ± std" and lines[-1] == "  ..." and len(lines) == 14
     assert lines[12] == "  11  11 ± 0.5"
 
 

@@ -318,13 +318,13 @@ def test_bounds_and_transforms():
     assert 0.0 < level.min() and level.max() < 1.0 and flow.min() > 0.0
     assert 0.75 < forecast.median["level"].iloc[0] < 0.95 and 0.5 < forecast.median["flow"].iloc[0] < 2.0
     before = checksum(model)
-    with pytest.raises(ValueError, match="row 80: output 'level' is 1.5, above its upper bound"):
+    with pytest.raises(ValueError, match="row 80: target 'level' is 1.5, above its upper bound"):
         model.learn_one({"level": 1.5, "flow": 1.0})
-    with pytest.raises(ValueError, match="row 80: output 'flow' is 0.0"):
+    with pytest.raises(ValueError, match="row 80: target 'flow' is 0.0"):
         model.learn_one({"flow": 0.0, "brand new": 1.0})
     assert checksum(model) == before
     # A series of numbers is named y.
-    with pytest.raises(ValueError, match="output 'y' is -1.0"):
+    with pytest.raises(ValueError, match="target 'y' is -1.0"):
         MOMoGPForecaster(bounds={"y": (0.0, None)}).learn_one(-1.0)
 
 

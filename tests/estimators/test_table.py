@@ -42,7 +42,7 @@ def test_contract(estimator, check):
 def test_one_independent_region_is_scikit_learn_s_gaussian_process():
     X, Y = toy(40, n_outputs=1)
     model = quick(experts=("matern32",), coupling="independent", weights="uniform").fit(X, Y[:, 0])
-    (region,) = model.model_.members[0].regions
+    (region,) = model.model_.experts[0].regions
     variance = region.moments()[0][0, 0] * region.scale[0] ** 2
     kernel = ConstantKernel(variance) * Matern(model.lengthscales().to_numpy()[0], nu=1.5)
     noise = WhiteKernel(variance * model.lengthscales().index.get_level_values("noise")[0])

@@ -7,7 +7,7 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy import stats
 
-from momostream.distributions.joint import CopulaDistribution
+from momostream.distributions.copula import CopulaDistribution
 from momostream.distributions.marginals import Marginals
 from momostream.stream.stack import Stack
 

@@ -133,7 +133,7 @@ def _relevances(model: Any) -> tuple[list[_Relevance], list[Hashable], list[Hash
     stream = Stream.of(model)
     if stream is None:
         core = core_of(model)
-        experts = [member for member in core.members if isinstance(member, CircuitExpert)]
+        experts = [member for member in core.experts if isinstance(member, CircuitExpert)]
         for expert in experts:
             rows = [
                 _relevance(region.X, region.covariance.inverse_lengths(region.theta), region.X.shape[1])
@@ -142,7 +142,7 @@ def _relevances(model: Any) -> tuple[list[_Relevance], list[Hashable], list[Hash
             found.append(_Relevance(expert.name, np.array(rows), [list(owned) for owned in expert.outputs]))
         n_columns = found[0].relevance.shape[1] if found else 0
         inputs: Sequence[Hashable] = names_of(model, "_input_names") or [f"x{j}" for j in range(n_columns)]
-        outputs: Sequence[Hashable] = names_of(model, "_target_names") or [f"y{p}" for p in range(core.n_outputs)]
+        outputs: Sequence[Hashable] = names_of(model, "_target_names") or [f"y{p}" for p in range(core.n_targets)]
         return found, list(inputs), list(outputs)
     first = min((tree.start for tree in stream.trees.values()), default=0)
     inputs = stream.inputs[first:]

@@ -21,9 +21,9 @@ from tests.show.plots.figures import INPUTS, OUTPUTS, fitted, frames, streamed, 
 def test_circuit_shows_gates_cuts_weights_and_rows(gated):
     figure = plot_circuit(gated)
     shown = texts(figure)
-    for member, weight in zip(gated.model_.members, gated.weights_.mean(axis=1), strict=True):
+    for member, weight in zip(gated.model_.experts, gated.weights_.mean(axis=1), strict=True):
         assert f"{member.name}\n{weight:.2f}" in shown
-    expert = gated.model_.members[0]
+    expert = gated.model_.experts[0]
     for node in expert.circuit.nodes:
         if node.kind == GATE:
             assert INPUTS[node.column] in shown
@@ -38,7 +38,7 @@ def test_circuit_shows_gates_cuts_weights_and_rows(gated):
 
 def test_circuit_has_one_edge_per_child_and_one_box_per_node(gated):
     ax = plot_circuit(gated).axes[0]
-    circuits = [member.circuit for member in gated.model_.members[:2]]
+    circuits = [member.circuit for member in gated.model_.experts[:2]]
     n_nodes = 1 + 1 + sum(len(list(circuit.walk())) for circuit in circuits)  # with the root and the linear model
     framed = [text for text in ax.texts if text.get_bbox_patch().get_edgecolor()[3] > 0]
     assert len(framed) == n_nodes
@@ -51,7 +51,7 @@ def test_circuit_of_one_expert(gated):
     assert "linear\nmodel" not in texts(by_name)
     # Cuts are shown in the units of the covariate, not as the normal scores in which a warped expert cuts.
     assert [cut for cut in texts(by_name) if cut.startswith("≤")] == [
-        f"≤ {node.cuts[0]:.4g}" for _, node in gated.model_.members[1].described().walk() if node.kind == GATE
+        f"≤ {node.cuts[0]:.4g}" for _, node in gated.model_.experts[1].described().walk() if node.kind == GATE
     ]
     assert texts(plot_circuit(gated, expert="linear")) == ["linear\nmodel"]
 

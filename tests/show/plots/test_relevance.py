@@ -18,7 +18,7 @@ def test_lengthscales_show_spread_over_lengthscale(gated):
     table = gated.lengthscales()
     shown = ax.images[0].get_array()
     assert shown.shape == (len(table), 2)
-    region = gated.model_.members[0].regions[0]
+    region = gated.model_.experts[0].regions[0]
     assert_allclose(shown[0], region.X.std(axis=0) / table[INPUTS].to_numpy()[0])
     assert words(ax.get_xticklabels()) == INPUTS
     assert words(ax.get_yticklabels()) == [f"{expert}, region {number}" for expert, number, *_ in table.index]
@@ -47,7 +47,7 @@ def test_lengthscale_of_a_constant_covariate_is_left_out():
 
 def test_many_regions_are_labelled_by_expert():
     model = fitted(experts=("matern32",), max_points=8, mixture_depth=None, max_iterations=0)
-    n_regions = len(model.model_.members[0].regions)
+    n_regions = len(model.model_.experts[0].regions)
     assert n_regions > 40
     ax = plot_lengthscales(model).axes[0]
     assert words(ax.get_yticklabels()) == [f"matern32\n{n_regions} regions"]

@@ -1,0 +1,177 @@
+"""Moments of a copula by quadrature: mean and standard deviation given some targets, and covariances."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+from scipy.special import gammainccinv, gammaincinv, ndtr
+
+from momostream.distributions.marginals import row_chunks
+from momostream.distributions.quantiles import QuantileTable, normal_scores
+from momostream.distributions.student import FloatArray, correlation_of, t_cdf, t_quantile
+
+if TYPE_CHECKING:
+    from momostream.distributions.copula import CopulaDistribution
+
+__all__ = ["conditioned_moments", "covariance", "tail_index"]
+
+# Normal scores reach tail probabilities of 1e-17.
+_REACH = 8.5
+# Cells for the moments of a conditioned distribution, and Gauss-Legendre points inside each of them.
+_EDGES = np.linspace(-_REACH, _REACH, 129)
+_INNER, _INNER_WEIGHTS = np.polynomial.legendre.leggauss(3)
+# Scores of the scale that all latent values of a t-copula share.
+_SCALE_SCORES = np.linspace(-8.0, 8.0, 33)
+# Nodes and terms of the Hermite expansion; a Gaussian copula has one scale only and can afford more nodes.
+_N_NODES, _N_NODES_GAUSSIAN = 129, 513
+_N_TERMS = 32
+# Even orders that stand for those beyond: equally likely under a density of k^-1.5.
+_LEFT_OUT = [2 * int(0.5 * _N_TERMS / u**2 + 0.5) for u in (np.arange(12) + 0.5) / 12]
+
+
+def _normal_weights(scores: FloatArray) -> FloatArray:
+    """Weights of the trapezoidal rule for expectations under the standard normal."""
+    density = np.exp(-0.5 * scores**2)
+    return np.asarray(density / density.sum())
+
+
+def conditioned_moments(d: CopulaDistribution) -> tuple[FloatArray, FloatArray]:
+    """Mean and standard deviation by integrating tail probabilities over y.
+
+    E y = c + int_c^inf P(Y > y) dy - int_-inf^c P(Y < y) dy for any centre c, and likewise for the second
+    moment. Over y and not over scores, because quantiles may jump.
+    """
+    mean, std = np.empty((2, d.n_rows, d.n_targets))
+    for rows in row_chunks(d.n_rows, _EDGES.size * d.n_targets * d._marginals.n_components):
+        mean[rows], std[rows] = _moments_by_quadrature(d[rows])
+    return mean, std
+
+
+def _moments_by_quadrature(d: CopulaDistribution) -> tuple[FloatArray, FloatArray]:
+    # The edges only have to be near quantiles, so that a table does.
+    t = t_quantile(ndtr(-np.abs(_EDGES)), d._latent.dof[:, np.newaxis, np.newaxis])
+    z = d._latent.mean[..., np.newaxis] + d._latent.scales[..., np.newaxis] * np.where(_EDGES > 0.0, -t, t)
+    edges = np.moveaxis(QuantileTable(d._marginals).lines(_base_scores(z, d._dof[:, np.newaxis, np.newaxis])), 2, 0)
+    half = 0.5 * np.diff(edges, axis=0)
+    middle = _EDGES.size // 2
+    centre = edges[middle]
+    below = (np.arange(_EDGES.size - 1) < middle)[:, np.newaxis, np.newaxis]
+    first, second = np.zeros((2, d.n_rows, d.n_targets))
+    for x, weight in zip(_INNER, _INNER_WEIGHTS, strict=True):
+        y = edges[:-1] + half * (1.0 + x)
+        lower, upper = d._tails(y)
+        mass = weight * half * np.where(below, -lower, upper)
+        first += mass.sum(axis=0)
+        second += 2.0 * (mass * (y - centre)).sum(axis=0)
+    variance = np.where(tail_index(d) <= 2.0, np.inf, np.maximum(second - first**2, 0.0))
+    return centre + first, np.sqrt(variance)
+
+
+def tail_index(d: CopulaDistribution) -> FloatArray:
+    """Moments of a conditioned distribution exist up to this order: that of the marginals, raised by what is known."""
+    finite = np.isfinite(d._dof)
+    raised = np.where(finite, d._latent.dof, 1.0) / np.where(finite, d._dof, 1.0)
+    factor = np.where(finite[:, np.newaxis], raised[:, np.newaxis], d._latent.scales**-2.0)
+    return np.asarray(d._marginals.tail_index * factor)
+
+
+def covariance(d: CopulaDistribution) -> FloatArray:
+    """Covariance of the targets of a copula, shape (n_rows, n_targets, n_targets)."""
+    found = np.empty((d.n_rows, d.n_targets, d.n_targets))
+    gaussian = np.isinf(d._latent.dof)
+    # Apart, so that a row is treated in the same way whatever the others are.
+    for group in (np.flatnonzero(gaussian), np.flatnonzero(~gaussian)):
+        for part in row_chunks(group.size, _SCALE_SCORES.size * _N_NODES * d.n_targets):
+            found[group[part]] = _covariance_by_quadrature(d[group[part]])
+    # Only the shape of the dependence is left to quadrature: variances are those of the marginals.
+    std = d.std
+    diagonal = np.arange(d.n_targets)
+    root = np.sqrt(found[:, diagonal, diagonal])
+    stretch = np.where(np.isfinite(std), std, np.nan) / np.where(root > 0.0, root, 1.0)
+    found *= stretch[:, :, np.newaxis] * stretch[:, np.newaxis]
+    found[:, diagonal, diagonal] = std**2
+    return found
+
+
+def _covariance_by_quadrature(d: CopulaDistribution) -> FloatArray:
+    """Covariance up to the cut tails. Degrees of freedom are finite in all rows, or in none."""
+    scales, scale_weights = _shared_scales(d._latent.dof)
+    n_nodes = _N_NODES_GAUSSIAN if scale_weights.size == 1 else _N_NODES
+    nodes = np.linspace(-_REACH, _REACH, n_nodes)
+    y = _values_at(d, scales, nodes)
+    latent = np.broadcast_to(d._latent.scale, (d.n_rows, d.n_targets, d.n_targets))
+    return _expansion(y, correlation_of(latent), nodes, scale_weights)
+
+
+def _values_at(d: CopulaDistribution, scales: FloatArray, nodes: FloatArray) -> FloatArray:
+    """Targets, less their means, where the latent values are `scales` times `nodes`.
+
+    `scales` has shape (n_rows, n_scales), the values (n_rows, n_targets, n_scales, n_nodes).
+    """
+    if d._conditioned:
+        z = d._latent.scales[..., np.newaxis, np.newaxis] * scales[:, np.newaxis, :, np.newaxis] * nodes
+        z += d._latent.mean[..., np.newaxis, np.newaxis]
+        scores = _base_scores(z, d._dof[:, np.newaxis, np.newaxis, np.newaxis])
+    else:
+        # Not worth repeating for rows of the same degrees of freedom.
+        dofs, first, same = np.unique(d._dof, return_index=True, return_inverse=True)
+        z = scales[first, np.newaxis, :, np.newaxis] * nodes
+        scores = _base_scores(z, dofs[:, np.newaxis, np.newaxis, np.newaxis])[same.ravel()]
+    scores = np.broadcast_to(scores, (d.n_rows, d.n_targets, *scores.shape[2:]))
+    y = QuantileTable(d._marginals).lines(scores)
+    y -= y.mean(axis=(2, 3), keepdims=True)
+    return y
+
+
+def _expansion(y: FloatArray, correlation: FloatArray, nodes: FloatArray, scale_weights: FloatArray) -> FloatArray:
+    """Covariance of values `y` (n_rows, n_targets, n_scales, n_nodes) under latent correlations.
+
+    Given the shared scale the copula is Gaussian: E y_i y_j = sum_k rho_ij^k a_ik a_jk, a_ik = E y_i h_k.
+    """
+    n_rows, n_targets = y.shape[:2]
+    node_weights = _normal_weights(nodes)
+    h = _hermite(nodes, _N_TERMS)
+    a = y @ (h * node_weights).T  # (n_rows, n_targets, n_scales, n_terms)
+    residual = y - a @ h
+    a[..., 0] -= (scale_weights * a[..., 0]).sum(axis=2, keepdims=True)
+    root = np.sqrt(scale_weights)
+    power = np.ones_like(correlation)
+    total = np.zeros_like(correlation)
+    for k in range(_N_TERMS):
+        b = a[..., k] * root
+        total += power * (b @ np.swapaxes(b, 1, 2))
+        power *= correlation
+    # The expansion leaves out what is due to jumps, whose terms fall off as k^-1.5, even and odd ones apart.
+    # They get an average of powers of the correlation: that keeps the matrix semi-definite, and is exact
+    # for correlations of 0, 1 and -1.
+    root_weights = 0.5 * root[:, np.newaxis] * np.sqrt(node_weights)
+    for odd, part in enumerate((residual + residual[..., ::-1], residual - residual[..., ::-1])):
+        b = (part * root_weights).reshape(n_rows, n_targets, -1)
+        power = np.mean([correlation ** (k + odd) for k in _LEFT_OUT], axis=0)
+        total += power * (b @ np.swapaxes(b, 1, 2))
+    return np.asarray(0.5 * (total + np.swapaxes(total, 1, 2)))
+
+
+def _shared_scales(dof: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Nodes (n_rows, n_scales) and weights (n_scales,) of sqrt(dof / chi2(dof)), shared by all z."""
+    if np.isinf(dof).all():
+        return np.ones((dof.size, 1)), np.ones(1)
+    half = 0.5 * dof[:, np.newaxis]
+    tail = ndtr(-np.abs(_SCALE_SCORES))
+    gamma = np.where(_SCALE_SCORES < 0.0, gammaincinv(half, tail), gammainccinv(half, tail))
+    return np.sqrt(half / np.maximum(gamma, 1e-100)), _normal_weights(_SCALE_SCORES)
+
+
+def _hermite(x: FloatArray, n_terms: int) -> FloatArray:
+    """Return Hermite polynomials at `x`, orthonormal under the standard normal: (n_terms, x.size)."""
+    h = np.ones((n_terms, x.size))
+    h[1] = x
+    for k in range(2, n_terms):
+        h[k] = (x * h[k - 1] - np.sqrt(k - 1.0) * h[k - 2]) / np.sqrt(k)
+    return h
+
+
+def _base_scores(z: FloatArray, dof: FloatArray) -> FloatArray:
+    """Return the normal scores of latent values before any conditioning."""
+    return normal_scores(t_cdf(-np.abs(z), dof), z > 0.0)

@@ -36,7 +36,7 @@ _LATENT_SCORES = -ndtri(t_cdf(-_LATENT, COPULA_DOF))
 
 
 class JointPlanes(Protocol):
-    """What a forecast is made from; `momostream.horizon.model.Joint` is one."""
+    """What a forecast is made from; `momostream.horizon.blend.JointForecast` is one."""
 
     @property
     def planes(self) -> Array:

@@ -22,8 +22,9 @@ from momostream._numbers import as_number
 from momostream.distributions.bounded import Target, TargetMap
 from momostream.distributions.forecast import Forecast
 from momostream.estimators.vocabulary import Vocabulary
+from momostream.horizon.blend import JointForecast
 from momostream.horizon.calendar import AWARE, NEAR, NUMBER, Clock, as_time, calendar_terms, day_seasons
-from momostream.horizon.model import HorizonModel, Joint
+from momostream.horizon.model import HorizonModel
 from momostream.horizon.settings import HorizonSettings
 
 if TYPE_CHECKING:
@@ -326,7 +327,7 @@ class MOMoGPForecaster(Forecaster):
         Y, X = np.empty((0, len(self._series))), np.empty((0, len(self._inputs)))
         members = None
         if self._model is not None:
-            past, members = self._model.past, self._model.members
+            past, members = self._model.past, self._model.expert_names
             rows = slice(past.first, past.last + 1)
             Y, X = past.observed[rows], past.inputs[rows, 0, : len(self._inputs)]
         self._series.columns(series)
@@ -334,7 +335,7 @@ class MOMoGPForecaster(Forecaster):
         self._map = self._target_map()
         n_inputs = len(self._inputs) + self._terms(np.empty(0)).shape[1]
         self._model = HorizonModel(self._model_settings(), len(self._series), n_inputs)
-        if self._model.members != members:
+        if self._model.expert_names != members:
             self._history.clear()
         self._teach(_padded(Y, len(self._series)), _padded(X, len(self._inputs)), last)
 
@@ -425,7 +426,7 @@ class MOMoGPForecaster(Forecaster):
                 raise type(error)(f"step {step + 1} of xs: {error}") from None
         return X
 
-    def _joint(self, model: HorizonModel, horizon: int, X: Array) -> Joint:
+    def _joint(self, model: HorizonModel, horizon: int, X: Array) -> JointForecast:
         if self._step is not None:
             X = np.hstack([X, self._terms(self._clock.ahead(len(X)))])
         if self.strategy == "recursive":
@@ -525,7 +526,7 @@ class MOMoGPForecaster(Forecaster):
     def _weight_frame(self, weights: Array | None) -> pd.DataFrame:
         import pandas as pd
 
-        members = () if self._model is None else self._model.members
+        members = () if self._model is None else self._model.expert_names
         index = pd.Index(members, name="expert", dtype=object)
         columns = pd.Index(list(self.series), tupleize_cols=False)
         return pd.DataFrame(weights, index=index, columns=columns, dtype=np.float64)
@@ -539,7 +540,7 @@ class MOMoGPForecaster(Forecaster):
         import pandas as pd
 
         with self._lock:
-            members = () if self._model is None else self._model.members
+            members = () if self._model is None else self._model.expert_names
             lines = [
                 (row, expert, name, weight)
                 for row, weights in self._history
@@ -577,7 +578,7 @@ class MOMoGPForecaster(Forecaster):
                 f"  seasons in rows: {seasons}",
             ]
             weights = model.weights.mean(axis=(1, 2))
-            lines += [f"  {name:>20s}  weight {w:.3f}" for name, w in zip(model.members, weights, strict=True)]
+            lines += [f"  {name:>20s}  weight {w:.3f}" for name, w in zip(model.expert_names, weights, strict=True)]
             return "\n".join([*lines, f"  {model.nbytes / 1e6:.1f} MB"])
 
     def _repr_html_(self) -> str:

@@ -58,7 +58,7 @@ def errors_of(means, Y, start):
     return np.array([np.sqrt(np.mean((means[rows, h] - Y[rows + h + 1]) ** 2, axis=0)) for h in range(H)])
 
 
-def is_law(joint):
+def is_distribution(joint):
     planes = joint.planes
     return (
         np.isfinite(planes).all()
@@ -138,7 +138,7 @@ def test_seasons_are_not_looked_for_where_there_are_none():
 
 
 @each_mixture
-def test_the_law_moves_with_an_input_known_in_advance(experts):
+def test_the_distribution_moves_with_an_input_known_in_advance(experts):
     rng = np.random.default_rng(0)
     X = rng.normal(size=(400, 2)).cumsum(axis=0)
     Y = X @ np.array([[2.0, 0.0], [-1.0, 3.0]]) + 0.1 * rng.normal(size=(400, 2))
@@ -198,7 +198,7 @@ def test_the_blend_learns_from_forecasts_as_they_were_made():
     for now, (y, x) in enumerate(zip(Y, X, strict=True)):
         model.learn(y, x)
         filled = np.vstack([filled, model.past.inputs[model.past.last, 0]])
-        row = np.full((len(model.members), 4, 2), NAN)
+        row = np.full((len(model.expert_names), 4, 2), NAN)
         for h in range(min(4, now)):
             located, slopes = made[now - h - 1]
             row[:, h] = y - located[:, h]
@@ -217,8 +217,8 @@ def test_residual_circuits_learn_what_they_are_added_to():
     model = new_model(2, experts=CIRCUITS)
     for now, y in enumerate(Y):
         model.learn(y, np.empty(0))
-        base = model._forecast().located[model.members.index("wide lags, heavy")]
-        assert_allclose(model.past.values + model._expected[now % 3, -1].reshape(3, 2), base, rtol=1e-12)
+        base = model._forecast().located[model.expert_names.index("wide lags, heavy")]
+        assert_allclose(model.past.values + model.ring.expected[now % 3, -1].reshape(3, 2), base, rtol=1e-12)
 
 
 @pytest.mark.parametrize("horizon", [1, 3, 20])
@@ -274,8 +274,8 @@ def test_nothing_but_numbers_comes_out(experts, horizon, gaps):
     for i, (y, x) in enumerate(zip(Y, X, strict=True)):
         model.learn(y, x)
         if i < 8 or i % 6 == 0:
-            assert is_law(model.joint())
-            assert is_law(model.joint(np.full((horizon, 2), 3.0)))
+            assert is_distribution(model.joint())
+            assert is_distribution(model.joint(np.full((horizon, 2), 3.0)))
     assert np.isfinite(model.weights).all()
     assert_allclose(model.weights.sum(axis=0), 1.0)
 
@@ -291,8 +291,8 @@ EXPERTS = [
 def test_any_experts_will_do(experts, n_inputs):
     Y, X = history(60, 2, n_inputs)
     model = feed(new_model(2, n_inputs, experts=experts), Y, X)
-    assert is_law(model.joint())
-    assert len(model.weights) == len(model.members)
+    assert is_distribution(model.joint())
+    assert len(model.weights) == len(model.expert_names)
 
 
 @each_mixture
@@ -331,7 +331,7 @@ def test_a_series_that_stands_still_at_first(experts):
 def test_a_constant_series_beside_another(experts):
     Y = np.column_stack([autoregression(150)[:, 0], np.full(150, 7.0)])
     model = feed(new_model(2, experts=experts), Y)
-    assert is_law(model.joint())
+    assert is_distribution(model.joint())
     assert_allclose(mean(model)[:, 1], 7.0, atol=1e-3)
     alone = feed(new_model(1, experts=experts), Y[:, :1])
     assert_allclose(mean(model)[:, 0], mean(alone)[:, 0], atol=0.3)
@@ -389,9 +389,9 @@ def test_spreads_widen_while_nothing_comes():
 def test_only_missing_rows():
     model = new_model(2, 1, horizon=2, experts=CIRCUITS)
     feed(model, np.full((30, 2), NAN), np.full((30, 1), NAN))
-    assert is_law(model.joint())
+    assert is_distribution(model.joint())
     Y, X = history(60, gaps=0.0)
-    assert is_law(feed(model, Y, X).joint())
+    assert is_distribution(feed(model, Y, X).joint())
 
 
 @each_mixture
@@ -414,7 +414,7 @@ def test_a_sensor_at_half_the_rate(horizon, phase):
     for i, y in enumerate(Y):
         model.learn(y, np.empty(0))
         if i > 50 and i % 5 < 2:
-            assert is_law(model.joint())
+            assert is_distribution(model.joint())
             assert np.abs(mean(model) - 20.0).max() < 15.0
     # Every step has a spread that was learnt.
     assert (model.joint().planes[2, 0] < 8.0).all()
@@ -518,7 +518,7 @@ def test_many_lags_have_room():
 def test_a_window_is_kept_and_memory_is_bounded():
     Y, X = history(300)
     model = feed(new_model(2, 1, seasons=(), experts=CIRCUITS, window=40), Y, X)
-    for circuits in (model.plain, model.residual):
+    for circuits in (model.experts.plain, model.experts.residual):
         assert len(circuits.rows) == 40
     held = model.state()["past"]["series"]
     assert len(held) <= 2 * model.past.capacity < len(Y)
@@ -550,7 +550,7 @@ def test_paths_of_an_autoregression():
     Y = autoregression(800, phi=0.8)
     Y = Y[: 700 + int(Y[700:].argmax()) + 1]
     joint = paths(feed(new_model(horizon=1), Y), 8, n_paths=500)
-    assert is_law(joint)
+    assert is_distribution(joint)
     assert joint.planes.shape[2:] == (8, 1)
     assert_allclose(centre(joint)[:, 0], Y[-1] * 0.8 ** np.arange(1, 9), atol=0.7)
     location, _, scale, dof, weight = joint.planes[:, :, :, 0]
@@ -585,12 +585,12 @@ def test_few_paths_are_a_law_as_well(experts, n_paths):
     Y, X = history(60)
     Y[-3:] = NAN
     model = feed(new_model(2, 1, horizon=1, experts=experts), Y, X)
-    assert is_law(paths(model, 4, n_paths))
+    assert is_distribution(paths(model, 4, n_paths))
 
 
 def test_paths_from_the_first_row_on():
     model = feed(new_model(2, horizon=1, experts=CIRCUITS), np.array([[1.0, NAN]]))
-    assert is_law(paths(model, 3, 20))
+    assert is_distribution(paths(model, 3, 20))
 
 
 def test_paths_change_nothing_and_repeat_themselves():
@@ -630,7 +630,7 @@ def test_wrong_settings_are_named(name, value):
 
 def test_a_feed_that_is_too_wide_goes_without_wide_lags():
     model = feed(new_model(210, experts=(*LINEAR, "residual matern32")), np.zeros((3, 210)))
-    assert model.members == ("last value", "season", "own lags, light", "own lags, heavy")
+    assert model.expert_names == ("last value", "season", "own lags, light", "own lags, heavy")
     assert np.isfinite(model.joint().planes).all()
 
 

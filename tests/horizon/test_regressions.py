@@ -8,7 +8,8 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 from momostream.horizon.past import Past
 from momostream.horizon.regressions import BATCH, OWN_EVERY, REACH, OwnLags, WideLags
-from momostream.kernels.horizon import LEVEL_PENALTY, own_solve
+from momostream.kernels.horizon import own_solve
+from momostream.kernels.lags import LEVEL_PENALTY
 from tests import naive
 
 NAN = np.nan

@@ -97,6 +97,22 @@ def test_four_seasons_must_have_been_seen():
     assert find_season(wave(24, 110, 0.0)) == 24
 
 
+def slow_changes_with_a_season(size, n_rows=600):
+    """Values whose changes are one slow wave and one of 12 rows, and how far the season stands out from its valley."""
+    t = np.arange(n_rows)
+    changes = np.sin(2.0 * np.pi * t / n_rows) + size * np.sin(2.0 * np.pi * t / 12)
+    at = [np.mean(changes[k:] * changes[: n_rows - k]) / np.mean(changes**2) for k in range(n_rows // 4)]
+    prominence = max(at[k] - min(at[:k]) for k in range(12, len(at), 12))
+    return np.r_[0.0, changes.cumsum()][:, None], prominence
+
+
+@pytest.mark.parametrize(("size", "expected", "season"), [(0.223, 0.099, None), (0.226, 0.1015, 12)])
+def test_a_season_stands_out_from_the_valley_before_it_by_a_tenth(size, expected, season):
+    Y, prominence = slow_changes_with_a_season(size)
+    assert prominence == pytest.approx(expected, abs=0.0005)
+    assert find_season(Y) == season
+
+
 def test_units_and_offsets_do_not_matter():
     Y = wave(24, 400, 0.3, n_series=2)
     assert find_season(Y * [2.0**-30, 2.0**30] + [1e-3, 1e6]) == find_season(Y)

@@ -11,7 +11,7 @@ from momostream.kernels.horizon import (
     LEAST_BLEND,
     blend_learn,
     blend_solve,
-    members_learn,
+    components_learn,
     own_learn,
     own_predict,
     own_solve,
@@ -307,14 +307,14 @@ def test_blend_keeps_its_weights_while_an_expert_has_not_erred():
 # ---------------------------------------------------------------------------------------------- members
 
 
-def test_members_learn_as_one_by_one():
+def test_components_learn_as_one_by_one():
     rng = np.random.default_rng(0)
     forgetting = np.array([0.5, 0.9, 0.9998])
     errors = rng.normal(size=(60, 3, 2, 2))
     errors[rng.random(errors.shape) < 0.2] = np.nan
     squares, masses = np.zeros((2, 3, 2, 2))
     for row in errors:
-        members_learn(forgetting, row, squares, masses)
+        components_learn(forgetting, row, squares, masses)
     for m, h, p in np.ndindex(3, 2, 2):
         square, mass = naive.member_moments(errors[:, m, h, p], forgetting[m])
         assert squares[m, h, p] == pytest.approx(square, rel=1e-12)

@@ -1,0 +1,176 @@
+"""The experts whose forecasts are blended.  A new expert is built, named and asked here, and in `Paths`."""
+
+from __future__ import annotations
+
+from itertools import accumulate, pairwise
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from momostream.horizon.features import FeatureMap
+from momostream.horizon.past import Past
+from momostream.horizon.regressions import OwnLags, WideLags
+from momostream.horizon.settings import RESIDUAL, HorizonSettings
+from momostream.stream.circuits import Circuits
+from momostream.stream.settings import StreamSettings
+from momostream.stream.tree import Tree
+
+__all__ = ["Experts"]
+
+Array = NDArray[np.float64]
+
+# A wider regression is left out: it would need more rows than feeds have.
+TOO_WIDE = 400
+
+
+class Experts:
+    """All experts of a model; the last value and the last season always take part.
+
+    Parameters
+    ----------
+    settings
+        Parameters of the model.
+    features
+        What they see.
+    n_series, n_inputs
+        Columns.
+
+    Attributes
+    ----------
+    own, wide
+        Regressions on the past of a series and on that of all series, each with two penalties; None if not wanted.
+    plain, residual
+        Circuits on changes, and on what the wide regression with the heavy penalty leaves; None if not wanted.
+    names
+        Of all experts, in the order of the blend.
+    at
+        Which of them belong to ``"last"``, ``"season"``, ``"own"``, ``"wide"``, ``"plain"`` and ``"residual"``.
+    """
+
+    _PARTS = ("own", "wide", "plain", "residual")
+
+    def __init__(self, settings: HorizonSettings, features: FeatureMap, n_series: int, n_inputs: int) -> None:
+        self.horizon, self.n_series, self.n_inputs = settings.horizon, n_series, n_inputs
+        n_outputs = settings.horizon * n_series
+        is_wide = "wide lags" in settings.experts and features.n_features <= TOO_WIDE
+        self.own = OwnLags(settings.horizon, n_series, n_inputs) if "own lags" in settings.experts else None
+        self.wide = WideLags(features.n_features, n_outputs) if is_wide else None
+
+        def circuits(chosen: StreamSettings | None) -> Circuits | None:
+            return None if chosen is None else Circuits(chosen, features.n_coordinates, n_outputs)
+
+        residual = settings.residual if is_wide else None
+        self.plain, self.residual = circuits(settings.plain), circuits(residual)
+        names = {
+            "last": ["last value"],
+            "season": ["season"],
+            "own": ["own lags, light", "own lags, heavy"] if self.own else [],
+            "wide": ["wide lags, light", "wide lags, heavy"] if self.wide else [],
+            "plain": settings.plain.experts if settings.plain else [],
+            "residual": [RESIDUAL + name for name in residual.experts] if residual else [],
+        }
+        self.names = tuple(name for part in names.values() for name in part)
+        ends = accumulate((len(part) for part in names.values()), initial=0)
+        self.at = {part: slice(*both) for part, both in zip(names, pairwise(ends), strict=True)}
+
+    @property
+    def circuits(self) -> dict[str, Circuits]:
+        """The circuits by their part, ``"plain"`` and ``"residual"``."""
+        parts = {"plain": self.plain, "residual": self.residual}
+        return {part: circuits for part, circuits in parts.items() if circuits is not None}
+
+    @property
+    def trees(self) -> dict[str, Tree]:
+        """The tree of each expert that has one, by its name."""
+        return {
+            name: tree
+            for part, circuits in self.circuits.items()
+            for name, tree in zip(self.names[self.at[part]], circuits.trees, strict=True)
+        }
+
+    def base(self, part: str, last: Array, located: Array) -> Array:
+        """The forecast that circuits add their changes to: the last value, or the wide regression."""
+        return last if part == "plain" else np.asarray(located[self.at["wide"].stop - 1])
+
+    # ------------------------------------------------------------------ learning
+
+    def learn(self, past: Past) -> None:
+        """Learn the newest row, in the experts that take each step on its own."""
+        if self.own is not None:
+            self.own.learn(past)
+            self.own.work()
+
+    def learn_origin(self, f: Array, point: Array, expected: Array, changes: Array, with_circuits: bool) -> None:
+        """Learn the changes after a row, in the experts that take all steps together.
+
+        Parameters
+        ----------
+        f, point
+            Features and point of the row.
+        expected
+            Changes that the wide regressions predicted at that row.
+        changes
+            From its values to those of the next ``horizon`` rows, one after the other; NaN is missing.
+        with_circuits
+            Whether circuits learn, too.
+        """
+        if self.wide is not None:
+            changes = self.wide.learn(f, changes)
+            self.wide.work()
+        if not with_circuits:
+            return
+        for part, circuits in self.circuits.items():
+            # A circuit learns the row that it predicted last.
+            self._predict(circuits, point)
+            circuits.learn_trees(point, changes if part == "plain" else changes - expected[-1])
+
+    # ------------------------------------------------------------------ forecasting
+
+    def locate(self, past: Past, seasons: tuple[int, ...], point: Array, expected: Array) -> tuple[Array, Array]:
+        """Forecasts of all experts ``(n_experts, horizon, n_series)``, and slopes of the regressions on own lags."""
+        H, P = self.horizon, self.n_series
+        located = np.empty((len(self.names), H, P))
+        located[self.at["last"]] = past.values
+        located[self.at["season"]] = self._season_ago(past, seasons)
+        slopes = np.zeros((2, H, P, self.n_inputs))
+        if self.own is not None:
+            self.own.predict(past, located[self.at["own"]], slopes)
+        if self.wide is not None:
+            located[self.at["wide"]] = past.values + expected.reshape(-1, H, P)
+        for part, circuits in self.circuits.items():
+            located[self.at[part]] = self.base(part, past.values, located) + self._predict(circuits, point)
+        return located, slopes
+
+    def _predict(self, circuits: Circuits, point: Array) -> Array:
+        """Changes that circuits expect, ``(n_trees, horizon, n_series)``; none where they know nothing."""
+        n, H, P = len(circuits.trees), self.horizon, self.n_series
+        location, std = np.empty((2, n, H * P))
+        circuits.predict_trees(point, location, std)
+        return np.where(np.isfinite(std), location, 0.0).reshape(n, H, P)
+
+    def _season_ago(self, past: Past, seasons: tuple[int, ...]) -> Array:
+        """The values of the same phase of the last season; the last values where there is none."""
+        if not seasons:
+            return np.broadcast_to(past.values, (self.horizon, self.n_series))
+        steps = np.arange(1, self.horizon + 1)
+        return past.earlier(seasons[0] * -(-steps // seasons[0]) - steps)
+
+    # ------------------------------------------------------------------ as plain data
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of what was learnt."""
+        parts: list[Any] = [getattr(self, name) for name in self._PARTS]
+        return int(sum(part.nbytes for part in parts if part is not None))
+
+    def state(self) -> dict[str, Any]:
+        """Everything as plain data; None for experts that take no part."""
+        parts = {name: getattr(self, name) for name in self._PARTS}
+        return {name: None if part is None else part.state() for name, part in parts.items()}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Restore from `state`."""
+        for name in self._PARTS:
+            if state[name] is not None:
+                getattr(self, name).restore(state[name])

@@ -293,14 +293,14 @@ def test_what_a_forecaster_sees_is_named_in_its_order(forecaster):
     ax = plot_lengthscales(forecaster).axes[0]
     model = forecaster._model
     labels = words(ax.get_xticklabels())
-    assert len(labels) == model.circuit_width
+    assert len(labels) == model.features.n_coordinates
     wanted = ["power", "wind", *(f"{w} of the {p}" for p in ("day", "half day") for w in ("sine", "cosine"))]
     assert labels[:6] == wanted
     # What the columns hold at the newest row.
-    point = dict(zip(labels, model._points[(model.n_rows - 1) % 3][1:], strict=True))
+    point = dict(zip(labels, model.ring.points[(model.n_rows - 1) % 3][1:], strict=True))
     past = model.past
     assert point["wind"] == past.values[1]
-    assert point["change of power"] == pytest.approx(past.changes(1)[0][0])
+    assert point["change of power"] == pytest.approx(past.values[0] - past.earlier(np.array([1]))[0][0])
     assert point["wind one season ago"] == pytest.approx(past.earlier(np.array([5]))[0][1] - past.values[1])
 
 

@@ -26,18 +26,18 @@ __all__ = ["Blend", "BlendMixture", "JointForecast", "StepSeriesCorrelation"]
 
 Array = NDArray[np.float64]
 
-# Memory of the errors behind the blend, in rows, and how much longer it is for each step: errors of forecasts that
-# overlap say the same thing again and again. Its caution; steps towards the optimum per row.
+# Memory of the errors of the experts, in rows, and how much longer it is for each step: errors of forecasts that
+# overlap are much the same. Caution against trusting one expert; steps towards the optimum per row.
 MEMORY, MEMORY_PER_STEP, CAUTION, STEPS_PER_ROW = 400.0, 30.0, 0.1, 2
 
 # Components of the mixture: how fast their variances forget, whether they stand at the last value, their first weights.
 SPEEDS = (0.97, 0.995, 0.9998, 0.97, 0.995)
 LEAST_SPEED = 0.9
-AT_LAST = np.array([0.0, 0.0, 0.0, 1.0, 1.0])
+AT_LAST, FIRST_AT_LAST = np.array([0.0, 0.0, 0.0, 1.0, 1.0]), 3
 FIRST_WEIGHTS = (0.3, 0.3, 0.3, 0.05, 0.05)
-# Components at the last value count for less where they err more than those at the blend; two of the same speed are
-# compared.
-SHARPNESS, AT_BLEND, AT_LAST_VALUE = 4.0, 1, 4
+# Components at the last value count for less where they err more than those at the blend; these two, of the same speed,
+# are compared.
+SHARPNESS, COMPARED_BLEND, COMPARED_LAST = 4.0, 1, 4
 # While a series stands still, the learnt factors of the variances and the log factor of the common scale shrink; not
 # below these, for the variances are those of its own errors.
 LEAST_FACTOR, LEAST_LOG_SCALE = 0.1, -0.5
@@ -138,10 +138,6 @@ class BlendMixture(_LearntArrays):
         self.tails = np.zeros((2, M, Q, len(TAILS)))
         self.tails[0] = 1.0
         self.outputs = np.zeros((4, Q))
-        self._scratch()
-
-    def _scratch(self) -> None:
-        M, Q = self.mixing.shape[1:]
         self._rates = np.array([ETA, LEAST_WEIGHT, TAIL_STEP, TAIL_DISCOUNT, SCALE_STEP, USUAL_STEP])
         self._likelihood, self._scores, self._mean = np.empty(M), np.empty(Q), np.empty(Q)
 
@@ -157,8 +153,8 @@ class BlendMixture(_LearntArrays):
         stds = np.maximum(self._stds(last, n_missing), 1e-9 * np.abs(last) + 1e-100)
         planes[STD] = stds.reshape(len(SPEEDS), -1)
         mixing = self.mixing.copy()
-        ratio = planes[STD, AT_BLEND] / np.maximum(planes[STD, AT_LAST_VALUE], 1e-300)
-        mixing[0, 3:] *= np.minimum(ratio, 1.0) ** SHARPNESS
+        ratio = planes[STD, COMPARED_BLEND] / np.maximum(planes[STD, COMPARED_LAST], 1e-300)
+        mixing[0, FIRST_AT_LAST:] *= np.minimum(ratio, 1.0) ** SHARPNESS
         stack_predict(0.0, tail_candidates(), mixing, self.tails, self.outputs, planes, self._mean)
         return planes
 

@@ -42,6 +42,8 @@ class Experts:
         Regressions on the past of a series and on that of all series, each with two penalties; None if not wanted.
     plain, residual
         Circuits on changes, and on what the wide regression with the heavy penalty leaves; None if not wanted.
+    circuits
+        Those of these two that are wanted, by name.
     names
         Of all experts, in the order of the blend.
     at
@@ -52,7 +54,7 @@ class Experts:
 
     def __init__(self, settings: HorizonSettings, features: FeatureMap, n_series: int, n_inputs: int) -> None:
         self.horizon, self.n_series, self.n_inputs = settings.horizon, n_series, n_inputs
-        n_outputs = settings.horizon * n_series
+        self._steps, n_outputs = np.arange(1, settings.horizon + 1), settings.horizon * n_series
         is_wide = "wide lags" in settings.experts and features.n_features <= TOO_WIDE
         self.own = OwnLags(settings.horizon, n_series, n_inputs) if "own lags" in settings.experts else None
         self.wide = WideLags(features.n_features, n_outputs) if is_wide else None
@@ -62,6 +64,8 @@ class Experts:
 
         residual = settings.residual if is_wide else None
         self.plain, self.residual = circuits(settings.plain), circuits(residual)
+        parts = {"plain": self.plain, "residual": self.residual}
+        self.circuits = {name: part for name, part in parts.items() if part is not None}
         names = {
             "last": ["last value"],
             "season": ["season"],
@@ -73,12 +77,6 @@ class Experts:
         self.names = tuple(name for part in names.values() for name in part)
         ends = accumulate((len(part) for part in names.values()), initial=0)
         self.at = {part: slice(*both) for part, both in zip(names, pairwise(ends), strict=True)}
-
-    @property
-    def circuits(self) -> dict[str, Circuits]:
-        """The circuits by their part, ``"plain"`` and ``"residual"``."""
-        parts = {"plain": self.plain, "residual": self.residual}
-        return {part: circuits for part, circuits in parts.items() if circuits is not None}
 
     @property
     def trees(self) -> dict[str, Tree]:
@@ -153,8 +151,7 @@ class Experts:
         """The values of the same phase of the last season; the last values where there is none."""
         if not seasons:
             return np.broadcast_to(past.values, (self.horizon, self.n_series))
-        steps = np.arange(1, self.horizon + 1)
-        return past.earlier(seasons[0] * -(-steps // seasons[0]) - steps)
+        return past.earlier(seasons[0] * -(-self._steps // seasons[0]) - self._steps)
 
     # ------------------------------------------------------------------ as plain data
 

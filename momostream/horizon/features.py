@@ -7,6 +7,7 @@ and their last change.
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
+from itertools import accumulate, pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -48,11 +49,10 @@ class FeatureMap:
     >>> features = FeatureMap(HorizonSettings(horizon=2, lags=2), n_series=1, n_inputs=0)
     >>> features.point_names(["power"], [])
     ['clock', 'power', 'change of power']
-    >>> series = np.zeros((1, 3, 4, 1))
-    >>> series[0, :, 0, 0] = 1.0, 2.0, 4.0
-    >>> f, point = features.rows(2.0, series, np.empty((3, 2, 0)), 0, 2, np.empty((1, 0, 1)))
-    >>> f.tolist(), point.tolist()
-    ([[1.0, 4.0, 2.0, 1.0]], [[2.0, 4.0, 2.0]])
+    >>> series = np.zeros((3, 4, 1))
+    >>> series[:, 0, 0] = 1.0, 2.0, 4.0
+    >>> features.newest(2.0, series, np.empty((3, 2, 0)), 0, 2, np.empty((0, 1)))
+    (array([1., 4., 2., 1.]), array([2., 4., 2.]))
     """
 
     def __init__(self, settings: HorizonSettings, n_series: int, n_inputs: int) -> None:
@@ -61,42 +61,48 @@ class FeatureMap:
         if settings.seasons:
             season = settings.seasons[0]
             self.seasonal_lags = np.array([season, season - (settings.horizon - 1) % season - 1])
-        shared = n_series + n_inputs + len(self.seasonal_lags) * n_series
-        self.n_features = 1 + shared + self.n_lags * n_series
-        self.n_coordinates = shared + n_series
+        n_seasonal = len(self.seasonal_lags) * n_series
+        # Both begin with one column of their own, and end with changes of the series.
+        self._series, self._inputs, self._seasonal, self._changes = (
+            slice(*both) for both in pairwise(accumulate([1, n_series, n_inputs, n_seasonal, self.n_lags * n_series]))
+        )
+        self.n_features = self._changes.stop
+        self.n_coordinates = self._changes.start + n_series - 1
 
-    def rows(
+    def newest(
         self, number: float, series: Array, inputs: Array, first: int, now: int, earlier: Array
     ) -> tuple[Array, Array]:
-        """Features ``(n, n_features)`` and points ``(n, 1 + n_coordinates)`` of the newest row of ``n`` pasts.
+        """Features ``(..., n_features)`` and points ``(..., 1 + n_coordinates)`` of the newest row.
+
+        The first axes, if any, are those of several pasts.
 
         Parameters
         ----------
         number
             Of the row.
         series, inputs
-            Rows as in `momostream.horizon.past.Past`, shape ``(n, n_rows, 4, n_series)``, and ``(n_rows, 2, n_inputs)``
-            for all pasts together.
+            Rows as in `momostream.horizon.past.Past`, shape ``(..., n_rows, 4, n_series)``, and ``(n_rows, 2,
+            n_inputs)`` for all pasts together.
         first, now
             Positions of the oldest and of the newest row.
         earlier
-            Values `seasonal_lags` rows ago, shape ``(n, n_seasonal_lags, n_series)``.
+            Values `seasonal_lags` rows ago, shape ``(..., n_seasonal_lags, n_series)``.
         """
-        n = len(series)
-        values, slow = series[:, now, 0], series[:, now, 1]
-        x, slow_x = np.broadcast_to(inputs[now, :, None], (2, n, inputs.shape[2]))
-        seasonal = (earlier - values[:, None]).reshape(n, -1)
-        changes = self._changes(series[:, max(now - self.n_lags, first) : now + 1, 0])
-        points = [np.full((n, 1), number), values, x, seasonal, changes[:, 0]]
-        features = [np.ones((n, 1)), values - slow, x - slow_x, seasonal, changes.reshape(n, -1)]
-        return np.concatenate(features, axis=1), np.concatenate(points, axis=1)
-
-    def _changes(self, values: Array) -> Array:
-        """Changes ``(n, n_lags, n_series)``, newest first, of values in order; zero before the first."""
-        n, n_rows, n_series = values.shape
-        changes = np.zeros((n, self.n_lags, n_series))
-        changes[:, : n_rows - 1] = (values[:, 1:] - values[:, :-1])[:, ::-1]
-        return changes
+        pasts, values, (x, slow_x) = series.shape[:-3], series[..., now, 0, :], inputs[now]
+        f, points = np.zeros((*pasts, self.n_features)), np.empty((*pasts, 1 + self.n_coordinates))
+        points[..., 0], f[..., 0] = number, 1.0
+        points[..., self._series], f[..., self._series] = values, values - series[..., now, 1, :]
+        if len(x):
+            points[..., self._inputs], f[..., self._inputs] = x, x - slow_x
+        if len(self.seasonal_lags):
+            seasonal = (earlier - values[..., None, :]).reshape(*pasts, -1)
+            points[..., self._seasonal], f[..., self._seasonal] = seasonal, seasonal
+        # Newest first; zero before the first row.
+        last = series[..., max(now - self.n_lags, first) : now + 1, 0, :][..., ::-1, :]
+        changes = f[..., self._changes].reshape(*pasts, self.n_lags, -1)
+        changes[..., : last.shape[-2] - 1, :] = last[..., :-1, :] - last[..., 1:, :]
+        points[..., self._changes.start :] = changes[..., 0, :]
+        return f, points
 
     def point_names(self, series: Sequence[Hashable], inputs: Sequence[Hashable]) -> list[Hashable]:
         """Names of the number of the row and of the coordinates of a point."""

@@ -171,12 +171,11 @@ class HorizonModel:
         """Put features and point of the newest row into a slot of the ring, and what the wide regression expects."""
         past, ring, wide = self.past, self.ring, self.experts.wide
         earlier = past.earlier(self.features.seasonal_lags)
-        f, points = self.features.rows(
-            past.n_rows - 1.0, past.series[None], past.inputs, past.first, past.last, earlier[None]
+        f, ring.points[slot] = self.features.newest(
+            past.n_rows - 1.0, past.series, past.inputs, past.first, past.last, earlier
         )
-        ring.points[slot] = points[0]
         if wide is not None:
-            ring.features[slot] = wide.cut(f[0])
+            ring.features[slot] = wide.cut(f)
             ring.expected[slot] = wide.predict(ring.features[slot])
 
     def _forecast(self) -> MadeForecast:

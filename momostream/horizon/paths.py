@@ -127,7 +127,7 @@ class Paths:
         # Unlike `Past.earlier`, which takes each of the two rows as soon as it is there.
         if len(lags) and now >= lags[0]:
             earlier = self.series[:, now - lags, 0]
-        return model.features.rows(model.n_rows - 1.0 + n_drawn, self.series, self.inputs, 0, now, earlier)
+        return model.features.newest(model.n_rows - 1.0 + n_drawn, self.series, self.inputs, 0, now, earlier)
 
     def _append(self, values: Array) -> None:
         """Append a step to every path."""

@@ -1,4 +1,4 @@
-"""From many forecasts to one distribution: blend, spreads and tails, correlations of steps and series."""
+"""From many forecasts to one distribution: blend, variances and tails, correlations of steps and series."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def test_the_mean_is_weighted_by_expert():
         assert blend.mean(locations)[h, p] == pytest.approx(blend.weights[h, p] @ locations[:, h, p])
 
 
-def test_a_restored_blend_goes_on_bit_for_bit():
+def test_a_restored_blend_resumes_bit_for_bit():
     errors = expert_errors(np.random.default_rng(0), 60, [0.5, 1.0], 2, 2)
     blend = teach(Blend(2, 2, 2), errors[:30])
     state = blend.state()
@@ -156,7 +156,7 @@ def test_laws_are_finite_from_the_first_row_on(gaps, last, size):
     mixture = BlendMixture(3, 2)
     for n in range(40):
         planes = mixture.planes(np.full((3, 2), last), np.full(2, last), np.zeros(2))
-        # A spread may be zero where there was no error, a scale may not, once there are values to take its size from.
+        # A standard deviation may be zero where there was no error; a scale is not, once values give it a size.
         assert np.isfinite(planes).all()
         assert (planes[2] > 0.0).all() or size == 0.0
         assert_allclose(planes[4].sum(axis=0), 1.0)
@@ -181,9 +181,9 @@ def test_steps_without_errors_are_guessed_from_the_longest_that_has_some():
     for _ in range(200):
         y = np.array([1.0, 2.0, NAN, NAN])[:, None] * rng.normal(size=(4, 1))
         mixture.learn(y, mixture.planes(np.zeros((4, 1)), np.zeros(1), np.zeros(1)))
-    spread = mixture.planes(np.zeros((4, 1)), np.zeros(1), np.zeros(1))[1, 2]
-    assert_allclose(spread[2:], spread[1] * np.sqrt([1.5, 2.0]))
-    assert_allclose(spread[:2], [1.0, 2.0], rtol=0.2)
+    std = mixture.planes(np.zeros((4, 1)), np.zeros(1), np.zeros(1))[1, 2]
+    assert_allclose(std[2:], std[1] * np.sqrt([1.5, 2.0]))
+    assert_allclose(std[:2], [1.0, 2.0], rtol=0.2)
 
 
 @pytest.mark.parametrize("step", [0, 1, 2, 3])
@@ -198,28 +198,28 @@ def test_one_step_without_errors_among_others_that_have_some(step):
     planes = mixture.planes(np.zeros((4, 2)), np.full(2, 5.0), np.zeros(2))
     assert is_law(planes)
     # As those beside it, those around the last value being wider.
-    spread = planes[1].reshape(5, 4, 2)
-    assert (spread[:, step, 1] > 0.3).all()
-    assert (spread[:3, step, 1] < 4.0).all()
+    std = planes[1].reshape(5, 4, 2)
+    assert (std[:, step, 1] > 0.3).all()
+    assert (std[:3, step, 1] < 4.0).all()
 
 
-def test_spreads_widen_with_missing_rows():
+def test_stds_widen_with_missing_rows():
     mixture = BlendMixture(4, 2)
     simulate(mixture, np.random.default_rng(0), 300, np.arange(1.0, 5.0)[:, None], around=30.0)
 
-    def spreads(n_missing):
+    def stds(n_missing):
         planes = mixture.planes(np.zeros((4, 2)), np.zeros(2), np.array([0.0, n_missing]))
         return planes[1].reshape(5, 4, 2)[2]
 
-    usual = spreads(0)
+    usual = stds(0)
     for n in range(1, 12):
-        assert (spreads(n)[:, 1] > spreads(n - 1)[:, 1]).all()
-        assert_array_equal(spreads(n)[:, 0], usual[:, 0])
+        assert (stds(n)[:, 1] > stds(n - 1)[:, 1]).all()
+        assert_array_equal(stds(n)[:, 0], usual[:, 0])
     # As a forecast from where the last value was; beyond the horizon in proportion to the root.
-    assert_array_equal(spreads(2)[:2, 1], usual[2:, 1])
-    assert_allclose(spreads(11)[-1, 1], usual[-1, 1] * np.sqrt(15 / 4))
+    assert_array_equal(stds(2)[:2, 1], usual[2:, 1])
+    assert_allclose(stds(11)[-1, 1], usual[-1, 1] * np.sqrt(15 / 4))
     # Nothing is further away than the series goes.
-    assert_allclose(spreads(10_000)[:, 1], 30.0, rtol=0.2)
+    assert_allclose(stds(10_000)[:, 1], 30.0, rtol=0.2)
 
 
 @pytest.mark.parametrize("gaps", [0.0, 0.3])
@@ -293,7 +293,7 @@ def test_missing_values_teach_the_law_nothing():
     assert_array_equal((mixture.squares != before["squares"]).any(axis=0), ~np.isnan(y))
 
 
-def test_a_restored_mixture_goes_on_bit_for_bit():
+def test_a_restored_mixture_resumes_bit_for_bit():
     mixture = BlendMixture(2, 2)
     simulate(mixture, np.random.default_rng(0), 40, np.ones((2, 2)), gaps=0.2)
     state = mixture.state()
@@ -387,7 +387,7 @@ def test_one_wild_score_does_not_make_a_correlation():
     assert abs(correlation.between_series[0, 1]) < 0.3
 
 
-def test_restored_correlation_go_on_bit_for_bit():
+def test_a_restored_correlation_resumes_bit_for_bit():
     scores = kronecker_scores(np.random.default_rng(0), 60, near(3, 0.5), np.eye(2))
     correlation = StepSeriesCorrelation(3, 2)
     for row in scores[:30]:

@@ -25,9 +25,8 @@ def past_of(Y, X=None, capacity=40):
 
 def seen(features, past):
     """Features and point of the newest row."""
-    earlier = past.earlier(features.seasonal_lags)[None]
-    f, point = features.rows(past.n_rows - 1.0, past.series[None], past.inputs, past.first, past.last, earlier)
-    return f[0], point[0]
+    earlier = past.earlier(features.seasonal_lags)
+    return features.newest(past.n_rows - 1.0, past.series, past.inputs, past.first, past.last, earlier)
 
 
 def new_map(n_series=1, n_inputs=0, horizon=3, **options):
@@ -52,7 +51,7 @@ def test_the_season_has_the_phase_of_the_last_step(horizon, lag):
     assert new_map(horizon=horizon, seasons=(5,)).seasonal_lags.tolist() == [5, lag]
 
 
-def test_a_season_that_has_not_passed_yet_is_no_change():
+def test_a_season_that_has_not_passed_yet_counts_as_no_change():
     _, point = seen(new_map(horizon=1, seasons=(5,)), past_of(np.arange(3.0)[:, None]))
     assert_array_equal(point, [2.0, 2.0, 0.0, 0.0, 1.0])
 

@@ -158,7 +158,7 @@ def test_forecasts_are_scored_with_the_inputs_that_came():
     X = rng.normal(size=(400, 1))
     Y = 5.0 * X + 0.1 * rng.normal(size=(400, 1))
     model = feed(new_model(n_inputs=1), Y, X)
-    # Spreads are those of forecasts that knew the inputs, not of ones that did not.
+    # Scales are those of forecasts that knew the inputs, not of ones that did not.
     planes = model.joint(np.zeros((3, 1))).planes
     assert (planes[2, :3] < 0.6).all()
     assert_allclose(mean(model, np.array([[1.0], [0.0], [-1.0]])), [[5.0], [0.0], [-5.0]], atol=0.5)
@@ -374,7 +374,7 @@ def test_the_same_seed_gives_the_same_floats(experts):
 # ---------------------------------------------------------------------------------------------- gaps and breaks
 
 
-def test_spreads_widen_while_nothing_comes():
+def test_scales_widen_while_nothing_comes():
     Y = autoregression(300, phi=1.0)
     model = feed(new_model(), Y)
     scale = model.joint().planes[2, :3]
@@ -416,7 +416,7 @@ def test_a_sensor_at_half_the_rate(horizon, phase):
         if i > 50 and i % 5 < 2:
             assert is_distribution(model.joint())
             assert np.abs(mean(model) - 20.0).max() < 15.0
-    # Every step has a spread that was learnt.
+    # Every step has a scale that was learnt.
     assert (model.joint().planes[2, 0] < 8.0).all()
 
 
@@ -465,7 +465,7 @@ def test_a_stuck_sensor(experts):
 @each_mixture
 @pytest.mark.parametrize("horizon", [1, 3, 20])
 @pytest.mark.parametrize("n_rows", [0, 1, 4, 37, 70, 131])
-def test_a_restored_model_goes_on_bit_for_bit(experts, horizon, n_rows):
+def test_a_restored_model_resumes_bit_for_bit(experts, horizon, n_rows):
     Y, X = history(160)
     model = feed(new_model(2, 1, horizon=horizon, experts=experts), Y[:n_rows], X[:n_rows])
     copy = HorizonModel.from_state(model.settings, model.state())
@@ -563,7 +563,7 @@ def test_paths_of_an_autoregression():
     assert joint.between_steps[0, 7] < beside[0]
 
 
-def test_paths_go_on_with_the_season():
+def test_paths_continue_the_season():
     Y = np.tile([[0.0], [4.0], [1.0], [-3.0], [2.0]], (60, 1))
     model = feed(new_model(horizon=1, seasons=(5,)), Y + 0.05 * np.random.default_rng(0).normal(size=Y.shape))
     assert_allclose(centre(paths(model, 12)), Y[np.arange(12) % 5], atol=0.3)

@@ -138,7 +138,7 @@ def test_targets_after_the_room_was_used_again():
 
 
 @pytest.mark.parametrize("n_rows", [0, 1, 9, 20, 21, 47])
-def test_a_restored_past_goes_on_bit_for_bit(n_rows):
+def test_a_restored_past_resumes_bit_for_bit(n_rows):
     Y, X = random_rows(80)
     past = feed(Past(2, 2, 10), Y[:n_rows], X[:n_rows])
     state = past.state()

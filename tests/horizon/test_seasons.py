@@ -45,7 +45,7 @@ def test_the_season_most_series_have():
     assert find_season(Y) == 24
 
 
-def test_a_period_that_is_no_whole_number_is_rounded():
+def test_a_period_that_is_not_a_whole_number_is_rounded():
     assert find_season(wave(12.4, 400, 0.02)) == 12
 
 

@@ -194,7 +194,7 @@ def test_prediction_changes_nothing():
 
 
 @pytest.mark.parametrize("stop", [0, 1, 2, 40, 333])
-def test_a_restored_regression_goes_on_bit_for_bit(stop):
+def test_a_restored_regression_resumes_bit_for_bit(stop):
     X, Y = linear_series(500, noise=0.1)
     Y[np.random.default_rng(4).random(Y.shape) < 0.1] = np.nan
     lags = Autoregression(2, 2)

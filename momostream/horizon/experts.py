@@ -13,7 +13,6 @@ from momostream.horizon.past import Past
 from momostream.horizon.regressions import OwnLags, WideLags
 from momostream.horizon.settings import RESIDUAL, HorizonSettings
 from momostream.stream.circuits import Circuits
-from momostream.stream.settings import StreamSettings
 from momostream.stream.tree import Tree
 
 __all__ = ["Experts"]
@@ -32,7 +31,7 @@ class Experts:
     settings
         Parameters of the model.
     features
-        What they see.
+        Map from rows to features.
     n_series, n_inputs
         Columns.
 
@@ -40,40 +39,34 @@ class Experts:
     ----------
     own, wide
         Regressions on the past of a series and on that of all series, each with two penalties; None if not wanted.
-    plain, residual
-        Circuits on changes, and on what the wide regression with the heavy penalty leaves; None if not wanted.
     circuits
-        Those of these two that are wanted, by name.
+        ``"plain"`` ones on changes, and ``"residual"`` ones on what the wide regression with the heavy penalty leaves,
+        as far as they are wanted.
     names
         Of all experts, in the order of the blend.
     at
-        Which of them belong to ``"last"``, ``"season"``, ``"own"``, ``"wide"``, ``"plain"`` and ``"residual"``.
+        Which of these are ``"last"``, ``"season"``, ``"own"``, ``"wide"``, ``"plain"`` and ``"residual"``.
     """
-
-    _PARTS = ("own", "wide", "plain", "residual")
 
     def __init__(self, settings: HorizonSettings, features: FeatureMap, n_series: int, n_inputs: int) -> None:
         self.horizon, self.n_series, self.n_inputs = settings.horizon, n_series, n_inputs
         self._steps, n_outputs = np.arange(1, settings.horizon + 1), settings.horizon * n_series
-        is_wide = "wide lags" in settings.experts and features.n_features <= TOO_WIDE
-        self.own = OwnLags(settings.horizon, n_series, n_inputs) if "own lags" in settings.experts else None
-        self.wide = WideLags(features.n_features, n_outputs) if is_wide else None
-
-        def circuits(chosen: StreamSettings | None) -> Circuits | None:
-            return None if chosen is None else Circuits(chosen, features.n_coordinates, n_outputs)
-
-        residual = settings.residual if is_wide else None
-        self.plain, self.residual = circuits(settings.plain), circuits(residual)
-        parts = {"plain": self.plain, "residual": self.residual}
-        self.circuits = {name: part for name, part in parts.items() if part is not None}
-        names = {
-            "last": ["last value"],
-            "season": ["season"],
-            "own": ["own lags, light", "own lags, heavy"] if self.own else [],
-            "wide": ["wide lags, light", "wide lags, heavy"] if self.wide else [],
-            "plain": settings.plain.experts if settings.plain else [],
-            "residual": [RESIDUAL + name for name in residual.experts] if residual else [],
-        }
+        self.own: OwnLags | None = None
+        self.wide: WideLags | None = None
+        self.circuits: dict[str, Circuits] = {}
+        names = {"last": ["last value"], "season": ["season"]}
+        if "own lags" in settings.experts:
+            self.own = OwnLags(settings.horizon, n_series, n_inputs)
+            names["own"] = ["own lags, light", "own lags, heavy"]
+        if "wide lags" in settings.experts and features.n_features <= TOO_WIDE:
+            self.wide = WideLags(features.n_features, n_outputs)
+            names["wide"] = ["wide lags, light", "wide lags, heavy"]
+        if settings.plain is not None:
+            self.circuits["plain"] = Circuits(settings.plain, features.n_coordinates, n_outputs)
+            names["plain"] = list(settings.plain.experts)
+        if settings.residual is not None and self.wide is not None:
+            self.circuits["residual"] = Circuits(settings.residual, features.n_coordinates, n_outputs)
+            names["residual"] = [RESIDUAL + name for name in settings.residual.experts]
         self.names = tuple(name for part in names.values() for name in part)
         ends = accumulate((len(part) for part in names.values()), initial=0)
         self.at = {part: slice(*both) for part, both in zip(names, pairwise(ends), strict=True)}
@@ -155,19 +148,22 @@ class Experts:
 
     # ------------------------------------------------------------------ as plain data
 
+    def _parts(self) -> dict[str, Any]:
+        """All that learns, by its key in a state; None for experts that are not wanted."""
+        circuits = {part: self.circuits.get(part) for part in ("plain", "residual")}
+        return {"own": self.own, "wide": self.wide, **circuits}
+
     @property
     def nbytes(self) -> int:
         """Bytes of what was learnt."""
-        parts: list[Any] = [getattr(self, name) for name in self._PARTS]
-        return int(sum(part.nbytes for part in parts if part is not None))
+        return int(sum(part.nbytes for part in self._parts().values() if part is not None))
 
     def state(self) -> dict[str, Any]:
-        """Everything as plain data; None for experts that take no part."""
-        parts = {name: getattr(self, name) for name in self._PARTS}
-        return {name: None if part is None else part.state() for name, part in parts.items()}
+        """Everything as plain data."""
+        return {key: None if part is None else part.state() for key, part in self._parts().items()}
 
     def restore(self, state: dict[str, Any]) -> None:
         """Restore from `state`."""
-        for name in self._PARTS:
-            if state[name] is not None:
-                getattr(self, name).restore(state[name])
+        for key, part in self._parts().items():
+            if state[key] is not None:
+                part.restore(state[key])

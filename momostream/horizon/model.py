@@ -1,4 +1,4 @@
-"""The model behind the forecaster: experts for all steps ahead, one blend, one distribution.
+"""The model of the forecaster: experts for all steps ahead, one blend, one distribution.
 
 Arrays in column order; names, times and frames belong to the estimator. NaN is a missing value. At every row the model
 makes a forecast of all steps, keeps it, and learns from it when the values come: the distributions have been tested on
@@ -50,7 +50,7 @@ class HorizonModel:
     past
         The newest rows.
     features
-        What the experts see of them.
+        Map from rows to the features that the experts see.
     experts, blend, mixture, correlation, conformal
         From the forecasts of the experts to the distribution of all steps and series.
     ring

@@ -74,7 +74,7 @@ class Ring:
     scores
         Normal scores of the values that have come, shape ``(horizon, horizon, n_series)``.
     points, features
-        What the experts saw.
+        Those that the experts saw.
     expected
         Changes that the wide regressions predicted, shape ``(horizon, n_wide, horizon * n_series)``.
     """

@@ -7,6 +7,7 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy import stats
 
+from momostream.distributions.planes import LOCATION, SCALE, STD, WEIGHT
 from momostream.horizon.blend import Blend, BlendMixture, StepSeriesCorrelation
 from tests import naive
 
@@ -143,8 +144,8 @@ def is_law(planes):
     return (
         np.isfinite(planes).all()
         and (planes[1:4] > 0.0).all()
-        and (planes[4] >= 0.0).all()
-        and np.allclose(planes[4].sum(axis=0), 1.0)
+        and (planes[WEIGHT] >= 0.0).all()
+        and np.allclose(planes[WEIGHT].sum(axis=0), 1.0)
     )
 
 
@@ -158,8 +159,8 @@ def test_laws_are_finite_from_the_first_row_on(gaps, last, size):
         planes = mixture.planes(np.full((3, 2), last), np.full(2, last), np.zeros(2))
         # A standard deviation may be zero where there was no error; a scale is not, once values give it a size.
         assert np.isfinite(planes).all()
-        assert (planes[2] > 0.0).all() or size == 0.0
-        assert_allclose(planes[4].sum(axis=0), 1.0)
+        assert (planes[SCALE] > 0.0).all() or size == 0.0
+        assert_allclose(planes[WEIGHT].sum(axis=0), 1.0)
         y = last + size * rng.normal(size=(3, 2))
         # Steps come true one after the other.
         y[n + 1 :] = NAN
@@ -171,8 +172,8 @@ def test_laws_are_finite_from_the_first_row_on(gaps, last, size):
 def test_the_law_before_any_value_is_as_wide_as_a_value():
     planes = BlendMixture(4, 2).planes(np.zeros((4, 2)), np.array([0.0, 100.0]), np.zeros(2)).reshape(5, 5, 4, 2)
     assert is_law(planes.reshape(5, 5, -1))
-    assert_allclose(planes[1, 0, :, 0], np.sqrt(np.arange(1.0, 5.0)))
-    assert_allclose(planes[1, 0, :, 1], 101.0 * np.sqrt(np.arange(1.0, 5.0)))
+    assert_allclose(planes[STD, 0, :, 0], np.sqrt(np.arange(1.0, 5.0)))
+    assert_allclose(planes[STD, 0, :, 1], 101.0 * np.sqrt(np.arange(1.0, 5.0)))
 
 
 def test_steps_without_errors_are_guessed_from_the_longest_that_has_some():
@@ -198,7 +199,7 @@ def test_one_step_without_errors_among_others_that_have_some(step):
     planes = mixture.planes(np.zeros((4, 2)), np.full(2, 5.0), np.zeros(2))
     assert is_law(planes)
     # As those beside it, those around the last value being wider.
-    std = planes[1].reshape(5, 4, 2)
+    std = planes[STD].reshape(5, 4, 2)
     assert (std[:, step, 1] > 0.3).all()
     assert (std[:3, step, 1] < 4.0).all()
 
@@ -209,7 +210,7 @@ def test_stds_widen_with_missing_rows():
 
     def stds(n_missing):
         planes = mixture.planes(np.zeros((4, 2)), np.zeros(2), np.array([0.0, n_missing]))
-        return planes[1].reshape(5, 4, 2)[2]
+        return planes[STD].reshape(5, 4, 2)[2]
 
     usual = stds(0)
     for n in range(1, 12):
@@ -260,9 +261,9 @@ def test_components_at_the_last_value_win_where_the_blend_is_wrong():
         mixture.learn(0.1 * rng.normal(size=(1, 1)), planes)
     planes = mixture.planes(np.full((1, 1), 5.0), np.zeros(1), np.zeros(1))
     still = mixture.stands_still.astype(bool)
-    assert_array_equal(planes[0, still], 0.0)
-    assert_array_equal(planes[0, ~still], 5.0)
-    assert planes[4, still].sum() > 0.6
+    assert_array_equal(planes[LOCATION, still], 0.0)
+    assert_array_equal(planes[LOCATION, ~still], 5.0)
+    assert planes[WEIGHT, still].sum() > 0.6
 
 
 def test_scores_of_an_honest_law_are_standard_normal():

@@ -1,4 +1,4 @@
-"""The model behind the forecaster: what it learns, what it must not know, what must hold after any history."""
+"""The model of the forecaster: what it learns, what it must not know, what must hold after any history."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy import stats
 
+from momostream.distributions.planes import LOCATION, SCALE, WEIGHT
 from momostream.horizon.model import HorizonModel
 from momostream.horizon.past import Past
 from momostream.horizon.settings import LINEAR, HorizonSettings
@@ -32,7 +33,7 @@ def feed(model, Y, X=None):
 def mean(model, X=None):
     """Of each step and series."""
     planes = model.joint(X).planes
-    return (planes[4] * planes[0]).sum(axis=0)
+    return (planes[WEIGHT] * planes[LOCATION]).sum(axis=0)
 
 
 def numbers(model, X=None):
@@ -63,8 +64,8 @@ def is_distribution(joint):
     return (
         np.isfinite(planes).all()
         and (planes[2:4] > 0.0).all()
-        and (planes[4] >= 0.0).all()
-        and np.allclose(planes[4].sum(axis=0), 1.0)
+        and (planes[WEIGHT] >= 0.0).all()
+        and np.allclose(planes[WEIGHT].sum(axis=0), 1.0)
         and all(np.linalg.eigvalsh(R)[0] > 0.0 for R in (joint.between_steps, joint.between_series))
     )
 
@@ -160,7 +161,7 @@ def test_forecasts_are_scored_with_the_inputs_that_came():
     model = feed(new_model(n_inputs=1), Y, X)
     # Scales are those of forecasts that knew the inputs, not of ones that did not.
     planes = model.joint(np.zeros((3, 1))).planes
-    assert (planes[2, :3] < 0.6).all()
+    assert (planes[SCALE, :3] < 0.6).all()
     assert_allclose(mean(model, np.array([[1.0], [0.0], [-1.0]])), [[5.0], [0.0], [-5.0]], atol=0.5)
 
 
@@ -314,7 +315,7 @@ def test_a_constant_series(experts, value):
         assert np.isfinite(planes).all()
         assert_allclose(mean(model), value, rtol=1e-9, atol=1e-12)
         if i > 5:
-            assert (planes[2] <= 1e-6 * (1.0 + abs(value))).all()
+            assert (planes[SCALE] <= 1e-6 * (1.0 + abs(value))).all()
     model.learn(np.array([value + 1.0]), np.empty(0))
     assert np.isfinite(model.joint().planes).all()
 
@@ -377,13 +378,13 @@ def test_the_same_seed_gives_the_same_floats(experts):
 def test_scales_widen_while_nothing_comes():
     Y = autoregression(300, phi=1.0)
     model = feed(new_model(), Y)
-    scale = model.joint().planes[2, :3]
+    scale = model.joint().planes[SCALE, :3]
     for _ in range(20):
         model.learn(np.array([NAN]), np.empty(0))
-        wider = model.joint().planes[2, :3]
+        wider = model.joint().planes[SCALE, :3]
         assert (wider >= 0.999 * scale).all()
         scale = wider
-    assert (scale > 2.0 * feed(new_model(), Y).joint().planes[2, :3]).all()
+    assert (scale > 2.0 * feed(new_model(), Y).joint().planes[SCALE, :3]).all()
 
 
 def test_only_missing_rows():
@@ -417,7 +418,7 @@ def test_a_sensor_at_half_the_rate(horizon, phase):
             assert is_distribution(model.joint())
             assert np.abs(mean(model) - 20.0).max() < 15.0
     # Every step has a scale that was learnt.
-    assert (model.joint().planes[2, 0] < 8.0).all()
+    assert (model.joint().planes[SCALE, 0] < 8.0).all()
 
 
 @each_mixture
@@ -451,9 +452,9 @@ def test_a_stuck_sensor(experts):
     means = track(model, Y[:320])
     assert_allclose(means[310:], Y[199, 0], atol=0.3)
     planes = model.joint().planes
-    assert (planes[2] > 0.0).all()
+    assert (planes[SCALE] > 0.0).all()
     # It was free once and may be again: the distribution is narrow now, but not blind.
-    assert planes[2].max() > 1e-3
+    assert planes[SCALE].max() > 1e-3
     means = track(model, Y[320:])
     assert np.isfinite(means).all()
     assert (errors_of(means, Y[320:], 40) < 2.5).all()
@@ -518,7 +519,7 @@ def test_many_lags_have_room():
 def test_a_window_is_kept_and_memory_is_bounded():
     Y, X = history(300)
     model = feed(new_model(2, 1, seasons=(), experts=CIRCUITS, window=40), Y, X)
-    for circuits in (model.experts.plain, model.experts.residual):
+    for circuits in model.experts.circuits.values():
         assert len(circuits.rows) == 40
     held = model.state()["past"]["series"]
     assert len(held) <= 2 * model.past.capacity < len(Y)
@@ -532,7 +533,7 @@ def paths(model, horizon, n_paths=200, X=None, seed=0):
 
 
 def centre(joint):
-    return (joint.planes[4] * joint.planes[0]).sum(axis=0)
+    return (joint.planes[WEIGHT] * joint.planes[LOCATION]).sum(axis=0)
 
 
 @each_mixture
@@ -542,8 +543,8 @@ def test_the_first_step_of_paths_is_the_forecast_of_one_step(experts):
     for inputs in (None, np.array([[3.0]]), np.array([[NAN]])):
         first = paths(model, 1, X=inputs)
         assert_allclose(centre(first), mean(model, inputs), rtol=1e-9)
-        scale = model.joint().planes[2, :, 0]
-        assert_allclose(first.planes[2].reshape(-1, 5, 2), np.broadcast_to(scale, (12, 5, 2)), rtol=1e-6)
+        scale = model.joint().planes[SCALE, :, 0]
+        assert_allclose(first.planes[SCALE].reshape(-1, 5, 2), np.broadcast_to(scale, (12, 5, 2)), rtol=1e-6)
 
 
 def test_paths_of_an_autoregression():

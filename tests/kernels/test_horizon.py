@@ -316,7 +316,7 @@ def test_components_learn_as_one_by_one():
     for row in errors:
         components_learn(forgetting, row, squares, masses)
     for m, h, p in np.ndindex(3, 2, 2):
-        square, mass = naive.member_moments(errors[:, m, h, p], forgetting[m])
+        square, mass = naive.component_moments(errors[:, m, h, p], forgetting[m])
         assert squares[m, h, p] == pytest.approx(square, rel=1e-12)
         assert masses[m, h, p] == pytest.approx(mass, rel=1e-12)
 

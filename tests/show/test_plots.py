@@ -285,7 +285,7 @@ def test_circuit_of_a_forecaster(forecaster):
     assert shown[7] == f"matern32\n{weights['matern32']:.2f}"
     assert shown[8] == f"residual\nmatern32\n{weights['residual matern32']:.2f}"
     assert set(weights.index[:6]) <= set(shown)
-    rows = [leaf.n_rows for tree in forecaster._model.experts.plain.trees for leaf in tree.leaves()]
+    rows = [leaf.n_rows for tree in forecaster._model.experts.circuits["plain"].trees for leaf in tree.leaves()]
     assert {f"GP\n{n} rows" for n in rows} <= set(shown)
 
 

@@ -499,8 +499,8 @@ def best_mixture(M: np.ndarray) -> np.ndarray:
     return best
 
 
-def member_moments(errors: np.ndarray, forgetting: float) -> tuple[float, float]:
-    """Discounted square and mass of the errors of one member; NaN is not known."""
+def component_moments(errors: np.ndarray, forgetting: float) -> tuple[float, float]:
+    """Discounted square and mass of the errors of one component; NaN is not known."""
     square = mass = 0.0
     for error in errors[~np.isnan(errors)]:
         keep = min(forgetting, 1 - 0.5 / (mass + 1))

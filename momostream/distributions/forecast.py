@@ -37,7 +37,7 @@ _LATENT_SCORES = -ndtri(t_cdf(-_LATENT, COPULA_DOF))
 
 
 class JointPlanes(Protocol):
-    """The arrays that a forecast is made from; `momostream.horizon.model.Joint` has them."""
+    """The arrays that a forecast is made from; `momostream.horizon.blend.JointForecast` has them."""
 
     @property
     def planes(self) -> Array:

@@ -20,8 +20,9 @@ from momostream.distributions.forecast import Forecast
 from momostream.estimators._base import StreamingEstimator
 from momostream.estimators._frames import check_frame
 from momostream.estimators.vocabulary import row_from_state, row_state
+from momostream.horizon.blend import JointForecast
 from momostream.horizon.calendar import AWARE, NEAR, NUMBER, Clock, as_time, calendar_terms, day_seasons
-from momostream.horizon.model import HorizonModel, Joint
+from momostream.horizon.model import HorizonModel
 from momostream.horizon.settings import SEASON, SEASONS, HorizonSettings
 
 if TYPE_CHECKING:
@@ -323,13 +324,13 @@ class MOMoGPForecaster(StreamingEstimator, Forecaster):
         Y, X = np.empty((0, len(self._targets))), np.empty((0, len(self._inputs)))
         experts = None
         if self._model is not None:
-            past, experts = self._model.past, self._model.members
+            past, experts = self._model.past, self._model.expert_names
             rows = slice(past.first, past.last + 1)
             Y, X = past.observed[rows], past.inputs[rows, 0, : len(self._inputs)]
         self._add_columns(inputs, series)
         n_inputs = len(self._inputs) + self._terms(np.empty(0)).shape[1]
         self._model = HorizonModel(self._model_settings(), len(self._targets), n_inputs)
-        if self._model.members != experts:
+        if self._model.expert_names != experts:
             self._history.clear()
         self._teach(_padded(Y, len(self._targets)), _padded(X, len(self._inputs)), last)
 
@@ -419,7 +420,7 @@ class MOMoGPForecaster(StreamingEstimator, Forecaster):
                 raise type(error)(f"step {step + 1} of xs: {error}") from None
         return X
 
-    def _joint(self, model: HorizonModel, horizon: int, X: Array) -> Joint:
+    def _joint(self, model: HorizonModel, horizon: int, X: Array) -> JointForecast:
         if self._step is not None:
             X = np.hstack([X, self._terms(self._clock.ahead(len(X)))])
         if self.strategy == "recursive":
@@ -509,7 +510,7 @@ class MOMoGPForecaster(StreamingEstimator, Forecaster):
     def _weight_frame(self, weights: Array | None) -> pd.DataFrame:
         import pandas as pd
 
-        experts = () if self._model is None else self._model.members
+        experts = () if self._model is None else self._model.expert_names
         index = pd.Index(experts, name="expert", dtype=object)
         columns = pd.Index(list(self.series), tupleize_cols=False)
         return pd.DataFrame(weights, index=index, columns=columns, dtype=np.float64)
@@ -523,7 +524,7 @@ class MOMoGPForecaster(StreamingEstimator, Forecaster):
         import pandas as pd
 
         with self._lock:
-            experts = () if self._model is None else self._model.members
+            experts = () if self._model is None else self._model.expert_names
             lines = [
                 (row, expert, name, weight)
                 for row, weights in self._history
@@ -547,7 +548,7 @@ class MOMoGPForecaster(StreamingEstimator, Forecaster):
                 f"  seasons in rows: {seasons}",
             ]
             weights = model.weights.mean(axis=(1, 2))
-            lines += [f"  {name:>20s}  weight {w:.3f}" for name, w in zip(model.members, weights, strict=True)]
+            lines += [f"  {name:>20s}  weight {w:.3f}" for name, w in zip(model.expert_names, weights, strict=True)]
             return "\n".join([*lines, f"  {model.nbytes / 1e6:.1f} MB"])
 
     def _learnt_state(self) -> dict[str, Any]:

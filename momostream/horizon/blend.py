@@ -1,53 +1,58 @@
-"""From many forecasts to one distribution: a blend of least square error, its spread, tails and correlations.
+"""From many forecasts to one distribution: a blend of least square error, its variance, tails and correlations.
 
-`Blend` finds, for each step and series, the mixture of experts that would have had the least square error. `Outlook`
-turns the blend into a distribution: a mixture of Student-t's around the blend and around the last value, each with
-spreads that remember short, long or very long; weights, tails and scales are learnt from forecasts as they were made.
-`Ties` holds the correlation between steps and between series.
+`Blend` finds, for each step and series, the weights of the experts that would have had the least square error.
+`BlendMixture` turns the blend into a distribution: a mixture of Student-t's around the blend and around the last value,
+whose variances have a short, a long or a very long memory; weights, tails and scales are learnt from forecasts as they
+were made. `StepSeriesCorrelation` holds the correlation between steps and between series, and `JointForecast` is the
+distribution of all of them.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from momostream.kernels.horizon import blend_learn, blend_solve, members_learn
+from momostream.distributions.planes import LOCATION, STD
+from momostream.kernels.horizon import blend_learn, blend_solve, components_learn
 from momostream.kernels.scalar import NU0, UNKNOWN
 from momostream.kernels.stack import SCORE_CLIP, stack_learn, stack_predict
 from momostream.stream.stack import TAIL_DISCOUNT, TAILS, USUAL_STEP, cdf_tables, tail_candidates
 
-__all__ = ["Blend", "Outlook", "Ties"]
+__all__ = ["Blend", "BlendMixture", "JointForecast", "StepSeriesCorrelation"]
 
 Array = NDArray[np.float64]
 
-# Memory of the errors behind the blend, in rows, and how much longer it is for each step: errors of forecasts that
-# overlap say the same thing again and again. Its caution; steps towards the optimum per row.
+# Memory of the errors of the experts, in rows, and how much longer it is for each step: errors of forecasts that
+# overlap are much the same. Caution against trusting one expert; steps towards the optimum per row.
 MEMORY, MEMORY_PER_STEP, CAUTION, STEPS_PER_ROW = 400.0, 30.0, 0.1, 2
 
-# Members of the distribution: how fast their spreads forget, whether they stand at the last value, their first weights.
+# Components of the mixture: how fast their variances forget, whether they stand at the last value, their first weights.
 SPEEDS = (0.97, 0.995, 0.9998, 0.97, 0.995)
 LEAST_SPEED = 0.9
-AT_LAST = np.array([0.0, 0.0, 0.0, 1.0, 1.0])
+AT_LAST, FIRST_AT_LAST = np.array([0.0, 0.0, 0.0, 1.0, 1.0]), 3
 FIRST_WEIGHTS = (0.3, 0.3, 0.3, 0.05, 0.05)
-# Members at the last value count for less where they err more than the blend; compared at the middle speed.
-SHARPNESS, BLEND_MEMBER, LAST_MEMBER = 4.0, 1, 4
-# A series that stands still is no reason to distrust spreads that are its own errors: factors of the variances and log
-# factors of the common scale are not believed to be smaller.
+# Components at the last value count for less where they err more than those at the blend; these two, of the same speed,
+# are compared.
+SHARPNESS, COMPARED_BLEND, COMPARED_LAST = 4.0, 1, 4
+# While a series stands still, the learnt factors of the variances and the log factor of the common scale shrink; not
+# below these, for the variances are those of its own errors.
 LEAST_FACTOR, LEAST_LOG_SCALE = 0.1, -0.5
 # Steps: of the weights and their floor, of the variance factors, of the common scale.
 ETA, LEAST_WEIGHT, TAIL_STEP, SCALE_STEP = 0.02, 0.005, 0.003, 0.001
 FIRST_TAIL = 2
 
-# Memory of the correlations, rows that the prior is worth, and what is left of a perfect correlation.
-TIES_FORGETTING, PRIOR_ROWS, CORRELATION_FLOOR = 0.998, 2.0, 1e-4
+# Memory of the correlations, rows that the prior is worth, and the least eigenvalue of a correlation matrix.
+CORRELATION_FORGETTING, PRIOR_ROWS, CORRELATION_FLOOR = 0.998, 2.0, 1e-4
 
 
 class Blend:
     """Weights of ``n_experts`` forecasts for each step and series, positive and with sum one.
 
-    Of each step, errors come at ``every`` so many rows.
+    Errors of a step come every ``every`` rows.
 
     Examples
     --------
@@ -85,14 +90,14 @@ class Blend:
         return {"moments": self.moments.copy(), "weights": self.weights.copy(), "n_rows": self.n_rows}
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Become what `state` was taken from."""
+        """Restore from `state`."""
         self.moments, self.weights, self.n_rows = state["moments"].copy(), state["weights"].copy(), state["n_rows"]
 
 
-class _Arrays:
-    """What is learnt is a few arrays."""
+class _LearntArrays:
+    """State of a class that learns a few arrays."""
 
-    _ARRAYS: tuple[str, ...]
+    _ARRAYS: ClassVar[tuple[str, ...]]
 
     @property
     def nbytes(self) -> int:
@@ -104,23 +109,22 @@ class _Arrays:
         return {name: getattr(self, name).copy() for name in self._ARRAYS}
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Become what `state` was taken from."""
+        """Restore from `state`."""
         for name in self._ARRAYS:
             setattr(self, name, state[name].copy())
 
 
-class Outlook(_Arrays):
-    """The distribution of each step and series around a blend and the last value.
+class BlendMixture(_LearntArrays):
+    """The distribution of each step and series: a mixture of Student-t's around a blend and the last value.
 
-    Of each step, values come at ``every`` so many rows.
-
-    Distributions have the shape ``(5, 5, horizon * n_series)``: location, spread, scale, degrees of freedom and weight
-    of each member and output, as in `momostream.stream.stack.Stack`.
+    Values of a step come every ``every`` rows. A distribution has the shape ``(5, n_components, horizon * n_series)``;
+    `momostream.distributions.planes` names the first axis, as in `momostream.stream.stack.Stack`.
     """
 
     _ARRAYS = ("squares", "masses", "mixing", "tails", "outputs")
 
-    #: Members that stand at the last value, whatever the blend says.
+    n_components = len(SPEEDS)
+    #: 1 for components that stand at the last value, wherever the blend is.
     stands_still = AT_LAST
 
     def __init__(self, horizon: int, n_series: int, every: int = 1) -> None:
@@ -134,10 +138,6 @@ class Outlook(_Arrays):
         self.tails = np.zeros((2, M, Q, len(TAILS)))
         self.tails[0] = 1.0
         self.outputs = np.zeros((4, Q))
-        self._scratch()
-
-    def _scratch(self) -> None:
-        M, Q = self.mixing.shape[1:]
         self._rates = np.array([ETA, LEAST_WEIGHT, TAIL_STEP, TAIL_DISCOUNT, SCALE_STEP, USUAL_STEP])
         self._likelihood, self._scores, self._mean = np.empty(M), np.empty(Q), np.empty(Q)
 
@@ -148,45 +148,45 @@ class Outlook(_Arrays):
         """
         H, P = self.horizon, self.n_series
         planes = np.empty((5, len(SPEEDS), H * P))
-        planes[0] = np.where(AT_LAST[:, None, None] > 0.0, last, blend).reshape(len(SPEEDS), -1)
-        # Nobody is sure altogether, not even of a constant.
-        spreads = np.maximum(self._spreads(last, n_missing), 1e-9 * np.abs(last) + 1e-100)
-        planes[1] = spreads.reshape(len(SPEEDS), -1)
+        planes[LOCATION] = np.where(AT_LAST[:, None, None] > 0.0, last, blend).reshape(len(SPEEDS), -1)
+        # No forecast is certain, not even of a constant.
+        stds = np.maximum(self._stds(last, n_missing), 1e-9 * np.abs(last) + 1e-100)
+        planes[STD] = stds.reshape(len(SPEEDS), -1)
         mixing = self.mixing.copy()
-        better = planes[1, BLEND_MEMBER] / np.maximum(planes[1, LAST_MEMBER], 1e-300)
-        mixing[0, 3:] *= np.minimum(better, 1.0) ** SHARPNESS
+        ratio = planes[STD, COMPARED_BLEND] / np.maximum(planes[STD, COMPARED_LAST], 1e-300)
+        mixing[0, FIRST_AT_LAST:] *= np.minimum(ratio, 1.0) ** SHARPNESS
         stack_predict(0.0, tail_candidates(), mixing, self.tails, self.outputs, planes, self._mean)
         return planes
 
-    def _spreads(self, last: Array, n_missing: Array) -> Array:
+    def _stds(self, last: Array, n_missing: Array) -> Array:
+        """Standard deviations of the components, shape ``(n_components, horizon, n_series)``."""
         H = self.horizon
         with np.errstate(divide="ignore", invalid="ignore"):
-            # Few residuals say little about the next: wider by as much as a Student-t of so few is.
-            spreads = np.sqrt(self.squares / self.masses * (1.0 + NU0 / self.masses))
+            # Few residuals say little about the next one: wider by as much as a Student-t of so few is.
+            stds = np.sqrt(self.squares / self.masses * (1.0 + NU0 / self.masses))
         if not self.masses[0].all():
-            spreads = self._guessed(spreads, last)
+            stds = self._guessed(stds, last)
         if n_missing.any():
             steps = np.arange(1, H + 1)[:, None] + n_missing.astype(np.int64)
-            place = np.minimum(steps, H) - 1
-            here = spreads[:, place, np.arange(self.n_series)]
-            # Beyond the last step like a random walk, but no further than the series itself goes.
+            here = stds[:, np.minimum(steps, H) - 1, np.arange(self.n_series)]
+            # Beyond the last step as for a random walk, but not beyond the deviation of the series itself.
             most = np.maximum(here, np.sqrt(self.outputs[3]).reshape(here.shape[1:]))
-            spreads = np.minimum(here * np.sqrt(np.maximum(steps / H, 1.0)), most)
-        return np.asarray(spreads)
+            stds = np.minimum(here * np.sqrt(np.maximum(steps / H, 1.0)), most)
+        return np.asarray(stds)
 
-    def _guessed(self, spreads: Array, last: Array) -> Array:
-        """Steps without an error yet are guessed from the nearest that has one; the size of a value if none has."""
+    def _guessed(self, stds: Array, last: Array) -> Array:
+        """Guess steps without an error yet from the nearest that has one; from the size of the value if none has."""
         known = self.masses[0] > 0.0
         steps = np.arange(self.horizon)[:, None]
         nearest = np.maximum.accumulate(np.where(known, steps, -1), axis=0)
         nearest = np.where(nearest < 0, known.argmax(axis=0), nearest)
-        base = np.where(known.any(axis=0), spreads[:, nearest, np.arange(self.n_series)], np.abs(last) + 1.0)
+        base = np.where(known.any(axis=0), stds[:, nearest, np.arange(self.n_series)], np.abs(last) + 1.0)
         return np.asarray(base * np.sqrt((steps + 1.0) / (nearest + 1.0)))
 
     def learn(self, y: Array, planes: Array) -> Array:
         """Learn values ``(horizon, n_series)`` of the steps of one distribution each; returns their normal scores."""
         shape = (-1, self.horizon, self.n_series)
-        members_learn(self._speeds, y - planes[0].reshape(shape), self.squares, self.masses)
+        components_learn(self._speeds, y - planes[LOCATION].reshape(shape), self.squares, self.masses)
         stack_learn(
             self._rates, y.ravel(), tail_candidates(), cdf_tables(), self.mixing, self.tails, self.outputs, planes,
             self._likelihood, self._scores,
@@ -196,11 +196,11 @@ class Outlook(_Arrays):
         return self._scores.reshape(shape[1:])
 
 
-class Ties(_Arrays):
+class StepSeriesCorrelation(_LearntArrays):
     """Correlation of forecast errors between steps and between series; that of two values is the product.
 
-    Learnt from the normal scores of whole forecasts. With structure there is much to learn from each of them: a free
-    correlation of 24 steps and 7 series would have 14,028 entries.
+    Learnt from the normal scores of whole forecasts. The product needs few of them: a free correlation of 24 steps and
+    7 series would have 14,028 entries.
     """
 
     _ARRAYS = ("steps", "n_steps", "series", "n_series")
@@ -218,20 +218,20 @@ class Ties(_Arrays):
             (self.steps, self.n_steps, z, known),
             (self.series, self.n_series, z.T, known.T),
         ):
-            moments *= TIES_FORGETTING
+            moments *= CORRELATION_FORGETTING
             moments += a @ a.T / a.shape[1]
-            counts *= TIES_FORGETTING
+            counts *= CORRELATION_FORGETTING
             counts += b @ b.T / a.shape[1]
 
-    def copy(self) -> Ties:
-        """Ties of their own, which learn no more."""
-        ties = Ties.__new__(Ties)
-        ties.restore(self.__dict__)
-        return ties
+    def copy(self) -> StepSeriesCorrelation:
+        """A copy, which stays as it is while this one learns."""
+        other = StepSeriesCorrelation.__new__(StepSeriesCorrelation)
+        other.restore(self.__dict__)
+        return other
 
     @property
     def between_steps(self) -> Array:
-        """Correlation matrix of the steps; neighbours go together as long as nothing is known."""
+        """Correlation matrix of the steps; neighbours are correlated as long as nothing is known."""
         near = np.abs(np.subtract.outer(np.arange(len(self.steps)), np.arange(len(self.steps))))
         return _correlation(self.steps, self.n_steps, 0.8**near)
 
@@ -239,6 +239,33 @@ class Ties(_Arrays):
     def between_series(self) -> Array:
         """Correlation matrix of the series."""
         return _correlation(self.series, self.n_series, np.eye(len(self.series)))
+
+
+@dataclass(frozen=True)
+class JointForecast:
+    """The distribution of all steps and series.
+
+    Attributes
+    ----------
+    planes
+        Location, standard deviation, scale, degrees of freedom and weight, shape ``(5, n_components, horizon,
+        n_series)``.
+    correlation
+        Between the values.
+    """
+
+    planes: Array
+    correlation: StepSeriesCorrelation
+
+    @cached_property
+    def between_steps(self) -> Array:
+        """Correlation of the steps; that of two values is its entry times that of `between_series`."""
+        return self.correlation.between_steps
+
+    @cached_property
+    def between_series(self) -> Array:
+        """Correlation of the series."""
+        return self.correlation.between_series
 
 
 def _correlation(moments: Array, counts: Array, prior: Array) -> Array:

@@ -1,4 +1,4 @@
-"""Times of the rows of a feed: their order, the usual step, gaps, and what the calendar says in advance.
+"""Times of the rows of a feed: their order, the usual step, gaps, and features that the calendar gives in advance.
 
 Times are numbers: microseconds since 1970 for dates, which floats hold exactly, and the user's own unit otherwise.
 """
@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from momostream._numbers import as_number
 
-__all__ = ["Clock", "as_time", "calendar_terms", "day_seasons"]
+__all__ = ["Clock", "as_time", "calendar_names", "calendar_terms", "day_seasons"]
 
 Array = NDArray[np.float64]
 
@@ -26,11 +26,11 @@ HOUR, DAY = 60 * MINUTE, 24 * 60 * MINUTE
 
 # Steps after which the usual one counts as known, and how many are remembered.
 FIRST_STEPS, N_STEPS = 3, 32
-# A longer gap, in steps, is not filled: the feed goes on behind it as if there were none.
+# A longer gap, in steps, is not filled: the feed continues after it as if there were none.
 MOST_GAP = 1000
 # Rows of the longest season taken from the calendar.
 LONGEST_SEASON = 1500
-# Steps that feeds have. One that is within this distance is taken for it: jitter must not move the seasons.
+# Steps that feeds usually have. A step this close to one of them counts as that one: jitter must not move the seasons.
 USUAL_STEPS = (
     *(minutes * MINUTE for minutes in (1, 2, 3, 4, 5, 6, 10, 12, 15, 20, 30)),
     *(hours * HOUR for hours in (1, 2, 3, 4, 6)),
@@ -68,10 +68,11 @@ def as_time(name: Hashable, value: Any) -> tuple[float, str] | None:
 
 
 def calendar_terms(times: Array, step: float) -> Array:
-    """Where times lie in the day and in the week: sines and cosines, shape ``(n_times, n_terms)``.
+    """Time of day and day of the week as sines and cosines, shape ``(n_times, n_terms)``.
 
     Two waves of the day below a step of six hours, one of the week from there to a day. Feeds with shorter steps see
     few weeks, and have the same day of the last week among their seasons; those with longer ones have no time of day.
+    `calendar_names` names the terms.
 
     Examples
     --------
@@ -81,15 +82,32 @@ def calendar_terms(times: Array, step: float) -> Array:
     >>> calendar_terms(np.zeros(1), 30 * DAY).shape
     (1, 0)
     """
-    periods = [DAY, DAY / 2] if step < 6 * HOUR else []
-    periods += [7 * DAY] if 6 * HOUR <= step <= DAY else []
-    turns = [2.0 * np.pi * np.mod(times, period) / period for period in periods]
+    turns = [2.0 * np.pi * np.mod(times, period) / period for period in _periods(step).values()]
     waves = [wave(turn) for turn in turns for wave in (np.sin, np.cos)]
     return np.stack(waves, axis=1) if waves else np.empty((len(times), 0))
 
 
+def calendar_names(step: float | None) -> list[str]:
+    """Names of the columns of `calendar_terms`; none without a step.
+
+    Examples
+    --------
+    >>> calendar_names(DAY)
+    ['sine of the week', 'cosine of the week']
+    """
+    periods = {} if step is None else _periods(step)
+    return [f"{wave} of the {period}" for period in periods for wave in ("sine", "cosine")]
+
+
+def _periods(step: float) -> dict[str, float]:
+    """Periods of the waves of the calendar."""
+    if step < 6 * HOUR:
+        return {"day": DAY, "half day": DAY / 2}
+    return {"week": 7 * DAY} if step <= DAY else {}
+
+
 def day_seasons(step: float) -> tuple[int, ...] | None:
-    """Rows of a day, of two and of a week; None where the day has too few or too many to be one.
+    """Rows of a day, of two days and of a week; None if the day has too few or too many rows to be a season.
 
     Examples
     --------
@@ -111,7 +129,7 @@ class Clock:
     Attributes
     ----------
     kind
-        What timestamps are; None before the first.
+        Kind of the timestamps; None before the first.
     last
         Time of the newest row.
 
@@ -138,7 +156,7 @@ class Clock:
         return median_low(self._steps) if len(self._steps) >= FIRST_STEPS else None
 
     def check(self, time: float, kind: str) -> None:
-        """Refuse a timestamp that cannot follow."""
+        """Raise an error for a timestamp that cannot follow."""
         if self.kind is None:
             return
         if kind != self.kind:
@@ -149,12 +167,12 @@ class Clock:
             raise ValueError(f"time must increase: {new} {does} {old}, the time of the row before")
 
     def n_missing(self, gap: float) -> int:
-        """Rows that are missing between two that lie so far apart."""
+        """Number of rows missing between two rows with this gap."""
         step = self.step
         return round(gap / step) - 1 if step is not None and 1.5 <= gap / step <= MOST_GAP else 0
 
     def advance(self, time: float, kind: str) -> None:
-        """Go on to the next timestamp."""
+        """Take the timestamp of the next row."""
         if self.kind is not None:
             self._steps.append(time - self.last)
         self.kind, self.last = kind, time
@@ -170,7 +188,7 @@ class Clock:
 
     @classmethod
     def from_state(cls, state: dict[str, Any]) -> Clock:
-        """The clock that `state` was taken from."""
+        """Restore the clock that `state` was taken from."""
         clock = cls()
         clock.kind, clock.last = state["kind"], state["last"]
         clock._steps.extend(state["steps"])
@@ -178,5 +196,5 @@ class Clock:
 
 
 def label(time: float, kind: str) -> str:
-    """A time as users write it."""
+    """A time as text for messages."""
     return str(time) if kind == NUMBER else str(np.datetime64(round(time), "us").item())

@@ -1,13 +1,13 @@
-"""Quantiles that are right whatever the distribution says: adaptive conformal inference on normal scores.
+"""Quantiles that cover as they should even if the distribution is wrong: adaptive conformal inference on normal scores.
 
-A value has the normal score z under the distribution that was forecast for it, so that z is standard normal where
-distributions are right. Where they are not, the quantile of probability tau lies at another score than that of the
+A value has the normal score z under the distribution that was forecast for it, so that z is standard normal if the
+distributions are right. If they are not, the quantile of probability tau lies at another score than that of the
 normal distribution. `Conformal` tracks it: after each value the score goes up a little if the value was above it, and
 down if it was below, in proportions that balance when a share tau of the values lies below [1]_. That holds for any
 sequence of values.
 
-A value is compared with the score *as it stood when the value was forecast*. Errors of forecasts h steps ahead go
-together over h rows; compared with the newest score, which has seen most of them, they would look too good.
+A value is compared with the score *as it stood when the value was forecast*. Errors of forecasts h steps ahead
+are correlated over h rows; compared with the newest score, which has seen most of them, they would look too good.
 
 References
 ----------
@@ -46,7 +46,8 @@ class Snapshot(NamedTuple):
     def scores(self, q: float) -> Array:
         """Normal score of the quantile of probability ``q``, shape ``(horizon, n_series)``.
 
-        Linear between the tracked levels, as far from the outermost as a normal score beyond; it grows with ``q``.
+        Linear between the tracked levels, and beyond them as far from the outermost as a normal score; it grows with
+        ``q``.
         """
         if not 0.0 <= q <= 1.0:
             raise ValueError(f"q={q!r} is not accepted: use a probability from 0 to 1")
@@ -64,12 +65,12 @@ class Conformal:
     Parameters
     ----------
     horizon, n_series
-        Shape of a forecast. Memory is in proportion to ``horizon**2 * n_series``, as for any forecast that is kept
-        until its last value has come.
+        Shape of a forecast. Memory is in proportion to ``horizon**2 * n_series``: scores are kept until the last
+        value of their row has come.
 
     Examples
     --------
-    Distributions that are too narrow by half: the 5 % quantile is looked for further out.
+    Distributions that are too narrow by half: the 5 % quantile moves outwards.
 
     >>> rng = np.random.default_rng(0)
     >>> conformal = Conformal(horizon=1, n_series=1)
@@ -93,7 +94,7 @@ class Conformal:
     def learn(self, scores: Array) -> None:
         """Learn normal scores ``(horizon, n_series)`` of the newest row under its forecasts of 1, 2, ... rows ago.
 
-        To be called once per row, also where nothing is known; that is NaN.
+        To be called once per row; NaN is not known.
         """
         horizon = len(self.tracked)
         newest = self.tracked[(self.n_rows - 1) % horizon]
@@ -108,7 +109,7 @@ class Conformal:
         return self.snapshot().scores(q)
 
     def snapshot(self) -> Snapshot:
-        """The scores of now, which stay as they are while learning goes on."""
+        """The scores of now, which stay as they are when more rows are learnt."""
         return Snapshot(np.sort(self.tracked[(self.n_rows - 1) % len(self.tracked)], axis=1))
 
     @property
@@ -121,5 +122,5 @@ class Conformal:
         return {"tracked": self.tracked.copy(), "n_rows": self.n_rows}
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Become what `state` was taken from."""
+        """Restore from `state`."""
         self.tracked, self.n_rows = state["tracked"].copy(), state["n_rows"]

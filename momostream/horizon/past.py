@@ -18,7 +18,7 @@ SLOW_STEP = 0.002
 
 
 class Past:
-    """Rows in order of arrival, gaps filled with the last value; the oldest leave when there is no more room.
+    """Rows in order of arrival, gaps filled with the last value; the oldest are dropped when there is no more room.
 
     Parameters
     ----------
@@ -36,11 +36,11 @@ class Past:
     observed
         Shape ``(room, n_series)``: values as they came, NaN where missing.
     first, last
-        Places of the oldest and the newest row in these arrays.
+        Positions of the oldest and the newest row in these arrays.
     n_rows
         Rows that have come.
     n_missing
-        Of each series, rows since its last value.
+        Rows since the last value of each series.
     input_sizes
         Largest absolute value of each input.
 
@@ -84,17 +84,10 @@ class Past:
         """The newest row, gaps filled."""
         return self.series[self.last, 0]
 
-    def changes(self, n: int) -> Array:
-        """The last ``n`` changes of each series, newest first; zero before the first row."""
-        newest = self.series[max(self.last - n, self.first) : self.last + 1, 0]
-        changes = np.zeros((n, newest.shape[1]))
-        changes[: len(newest) - 1] = (newest[1:] - newest[:-1])[::-1]
-        return changes
-
     def earlier(self, back: NDArray[np.int64]) -> Array:
         """Values of so many rows ago, shape ``(len(back), n_series)``; the newest where there was no such row."""
-        places = self.last - back
-        return np.where((places >= self.first)[:, None], self.series[np.maximum(places, self.first), 0], self.values)
+        at = self.last - back
+        return np.where((at >= self.first)[:, None], self.series[np.maximum(at, self.first), 0], self.values)
 
     def targets(self, horizon: int) -> Array:
         """Changes after the row ``horizon`` rows ago, shape ``(horizon, n_series)``; NaN where missing."""
@@ -120,7 +113,7 @@ class Past:
         }  # fmt: skip
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Become what `state` was taken from."""
+        """Restore from `state`."""
         self.first, self.n_rows = state["first"], state["n_rows"]
         rows = slice(self.first, self.first + len(state["series"]))
         self.last = rows.stop - 1

@@ -1,7 +1,7 @@
 """Linear regressions of all steps ahead: of each series on its own past, and of all series on the past of all.
 
-Both predict changes from the last value and keep discounted moments, from which the weights follow. A penalty on a
-weight is counted in rows of its feature, so units do not matter; each regression has two, a light and a heavy one.
+Both predict changes from the last value and keep discounted moments, from which the weights follow. A penalty is
+counted in rows of its feature, so units do not matter; each regression comes with a light and with a heavy one.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import lapack
 
 from momostream.horizon.past import Past
-from momostream.kernels.horizon import ENOUGH_TO_CUT, LEVEL_PENALTY, own_learn, own_predict, own_solve
-from momostream.kernels.lags import learn_linear, predict_linear
+from momostream.kernels.horizon import ENOUGH_TO_CUT, own_learn, own_predict, own_solve
+from momostream.kernels.lags import LEVEL_PENALTY, learn_linear, predict_linear
+from momostream.stream.ridge import DiscountedRidge
 
 __all__ = ["OwnLags", "WideLags"]
 
@@ -22,16 +22,16 @@ Array = NDArray[np.float64]
 
 # Features are cut at so many times their usual size.
 REACH = 6.0
-# Weights of one output are solved for again after at most so many rows.
+# Weights of one step and series are solved for again after at most so many rows.
 OWN_EVERY = 16
-# Rows that may wait before their moments are added up; rows after which wide weights are solved for anew, at most.
+# Rows that may wait before their moments are added up; rows after which wide weights are refreshed at the latest.
 BATCH, REFRESH = 64, 256
 
 
 class OwnLags:
-    """A small regression for each step and series, on what the series itself and the inputs say.
+    """A small regression for each step and series, on the past of the series itself and on the inputs.
 
-    Learns each step as soon as its value is there, and weighs inputs that are known in advance.
+    Each step is learnt as soon as its value is there. Inputs that are known in advance act through these regressions.
 
     Parameters
     ----------
@@ -41,6 +41,12 @@ class OwnLags:
         Weight of a row relative to the next newer one.
     penalties
         Of the light and the heavy regression.
+
+    Notes
+    -----
+    Not a `momostream.stream.ridge.DiscountedRidge`: every step and series has features and moments of its own, so that
+    one kernel adds up all of them row by row and another solves for some of the weights at each row. Nothing waits, and
+    nothing moves the weights in between.
     """
 
     def __init__(
@@ -65,7 +71,7 @@ class OwnLags:
         self._f, self._L = np.zeros(d), np.zeros((d, d))
 
     def set_seasons(self, seasons: tuple[int, ...]) -> None:
-        """Take other seasons into account, in rows; what was learnt about the rest is kept."""
+        """Change the seasons, in rows; the moments of all other features are kept."""
         old, A, C, squares = len(self.seasons), self.A, self.C, self.squares
         self.seasons = np.array(seasons, dtype=np.int64)
         self._shape()
@@ -113,7 +119,7 @@ class OwnLags:
         return {**arrays, "squares": self.squares.copy(), "n_rows": self.n_rows, "next": self._next}
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Become what `state` was taken from."""
+        """Restore from `state`."""
         self.seasons = state["seasons"].copy()
         self._shape()
         self.A, self.C, self.W = state["A"].copy(), state["C"].copy(), state["W"].copy()
@@ -121,7 +127,7 @@ class OwnLags:
         self.n_rows, self._next = state["n_rows"], state["next"]
 
 
-class WideLags:
+class WideLags(DiscountedRidge):
     """One regression of all steps and series on the same features, the first of which is 1.
 
     Parameters
@@ -135,9 +141,9 @@ class WideLags:
 
     Notes
     -----
-    A row is learnt when its last target is there. Recursive least squares moves the weights at every row; now and then
-    they are solved for anew from the moments, so that forgetting the data never forgets the penalty, and round-off
-    never grows.
+    A row is learnt when its last target is there. Features lie around zero, so that moments about zero will do, and the
+    penalty is scaled by their mean squares. `momostream.stream.lags.Autoregression` has levels as features, and
+    standardises them instead.
     """
 
     def __init__(
@@ -147,39 +153,36 @@ class WideLags:
         forgetting: float = 0.9995,
         penalties: tuple[float, float] = (1.0, 100.0),
     ) -> None:
-        self.forgetting, self.penalties, self.width = forgetting, penalties, width
-        K, D, Q = len(penalties), width, n_outputs
-        self.A, self.C = np.zeros((D, D)), np.zeros((D, Q))
-        self.P, self.W = np.zeros((K, D, D)), np.zeros((K, D, Q))
+        super().__init__(width, n_outputs, len(penalties), forgetting, BATCH)
+        self.penalties = penalties
         # Of the changes that came, for their usual size.
-        self.squares, self.masses = np.zeros((2, Q))
-        self.n_rows = 0
-        self._features, self._targets = np.zeros((BATCH, D)), np.zeros((BATCH, Q))
-        self._n_waiting, self._since = 0, [0] * K
-        self._gain, self._mean = np.zeros(D), np.zeros(Q)
+        self.squares, self.masses = np.zeros((2, n_outputs))
+        # Rows since the last refresh of each regression.
+        self._since = [0] * len(penalties)
+        self._gain, self._mean = np.zeros(width), np.zeros(n_outputs)
         self._measure()
 
     def cut(self, f: Array) -> Array:
-        """Features, cut where they are far beyond their usual size."""
+        """Return the features, cut where they are far beyond their usual size."""
         return np.clip(f, -self._largest, self._largest)
 
     def _measure(self) -> None:
         squares = np.diag(self.A)
-        # What has not varied yet has no usual size.
+        # A feature that has not varied yet has no usual size.
         self._largest = np.where(squares > 0.0, REACH * np.sqrt(squares / max(self.A[0, 0], 1e-300)), np.inf)
 
     def learn(self, f: Array, changes: Array) -> Array:
         """Learn a row from its features and the changes that followed; NaN is missing and moves no weight.
 
-        Returns the changes as they were learnt: cut where they are far beyond their usual size.
+        Returns the changes as they were learnt, cut where they are far beyond their usual size.
         """
         missing = np.isnan(changes)
         usual = np.sqrt(self.squares / np.maximum(self.masses, 1e-300))
-        # One jump is not a habit, and nobody knows what is missing: neither may be much larger than usual.
+        # Neither one jump nor the stand-in for a missing value may be much larger than usual.
         is_known = (self.masses > ENOUGH_TO_CUT) & (usual > 0.0)
         largest = np.where(is_known, 2.0 * REACH * usual, np.inf)
         changes = np.clip(changes, -largest, largest)
-        # While a series stands still it says nothing about how far it goes.
+        # A series that stands still says nothing about the size of its changes.
         moved = ~missing & (changes != 0.0)
         self.squares = np.where(moved, self.forgetting * self.squares + changes**2, self.squares)
         self.masses = np.where(moved, self.forgetting * self.masses + 1.0, self.masses)
@@ -195,63 +198,38 @@ class WideLags:
         return changes
 
     def work(self) -> None:
-        """Solve for the weights anew where that is due, for one penalty at a time."""
+        """Refresh the weights where that is due, for one penalty at a time."""
         self._since = [n + 1 for n in self._since]
         oldest = int(np.argmax(self._since))
         if self._n_waiting == BATCH or self._since[oldest] > min(REFRESH, self.n_rows // 8):
-            self._add_up()
+            self._add_up(self._targets[: self._n_waiting])
+            self._measure()
             self._refresh(oldest)
-
-    def _add_up(self) -> None:
-        n = self._n_waiting
-        F, T = self._features[:n], self._targets[:n]
-        decayed = F * self.forgetting ** np.arange(n - 1, -1, -1.0)[:, None]
-        self.A = self.forgetting**n * self.A + decayed.T @ F
-        self.C = self.forgetting**n * self.C + decayed.T @ T
-        self._n_waiting = 0
-        self._measure()
 
     def _refresh(self, k: int) -> None:
         usual = np.diag(self.A) / self.A[0, 0]
         still = usual <= 0.0
-        extra = self.penalties[k] * np.where(still, 1.0, usual)
-        extra[0] = LEVEL_PENALTY
-        U, failed = lapack.dpotrf(self.A + np.diag(extra))
-        if failed:
-            # Features that follow from each other to the last digit.
-            U, failed = lapack.dpotrf(self.A + np.diag(extra + 1e-6 * self.A[0, 0] * usual))
-        inverse, _ = lapack.dpotri(U)
-        inverse = np.triu(inverse) + np.triu(inverse, 1).T
-        if failed or not np.isfinite(inverse).all():
+        penalty = self.penalties[k] * np.where(still, 1.0, usual)
+        penalty[0] = LEVEL_PENALTY
+        # The larger penalty is for features that follow from each other to the last digit.
+        self._solve(k, still, penalty, penalty + 1e-6 * self.A[0, 0] * usual)
+        if not np.isfinite(self.P[k]).all():
             raise np.linalg.LinAlgError("the moments of the lags are not finite")
-        # A feature that never varied has no units and no weight.
-        inverse[still], inverse[:, still] = 0.0, 0.0
-        self.P[k], self.W[k] = inverse, inverse @ self.C
         self._since[k] = 0
 
     def predict(self, f: Array) -> Array:
         """Forecast changes, shape ``(2, horizon * n_series)``."""
         return f @ self.W
 
-    @property
-    def nbytes(self) -> int:
-        """Bytes of what was learnt."""
-        return self.A.nbytes + self.C.nbytes + self.P.nbytes + self.W.nbytes
-
     def state(self) -> dict[str, Any]:
         """Everything as plain data."""
-        n = self._n_waiting
         return {
-            "A": self.A.copy(), "C": self.C.copy(), "P": self.P.copy(), "W": self.W.copy(), "n_rows": self.n_rows,
-            "features": self._features[:n].copy(), "targets": self._targets[:n].copy(), "since": list(self._since),
-            "squares": self.squares.copy(), "masses": self.masses.copy(),
+            **super().state(), "since": list(self._since), "squares": self.squares.copy(), "masses": self.masses.copy(),
         }  # fmt: skip
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Become what `state` was taken from."""
-        self.A, self.C = state["A"].copy(), state["C"].copy()
-        self.P, self.W = state["P"].copy(), state["W"].copy()
+        """Restore from `state`."""
+        super().restore(state)
         self.squares, self.masses = state["squares"].copy(), state["masses"].copy()
-        self.n_rows, self._n_waiting, self._since = state["n_rows"], len(state["features"]), list(state["since"])
-        self._features[: self._n_waiting], self._targets[: self._n_waiting] = state["features"], state["targets"]
+        self._since = list(state["since"])
         self._measure()

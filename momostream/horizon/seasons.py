@@ -1,4 +1,4 @@
-"""Whether a feed repeats itself, and after how many rows."""
+"""The season of a feed: after how many rows it repeats itself."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ __all__ = ["find_season"]
 
 Array = NDArray[np.float64]
 
-# Rows of a season, at least; whole seasons that must have been seen; correlation with the season before.
+# Least rows of a season, least number of whole seasons seen, least correlation with the season before.
 SHORTEST, N_SEEN, LEAST_CORRELATION = 3, 4, 0.2
-# A season stands out from the lags beside it by so much.
+# The correlation at a season exceeds the lowest one at any shorter lag by more than this.
 PROMINENCE = 0.1
 
 
 def find_season(Y: Array) -> int | None:
-    """Length of the season in rows that most of the variation has, None if there is no clear one.
+    """Length in rows of the season that explains most of the variation, None if there is no clear one.
 
     The first peak of the autocorrelation of changes, averaged over series, that comes close to the highest one.
 
@@ -38,11 +38,11 @@ def find_season(Y: Array) -> int | None:
     longest = n // N_SEEN
     if longest < SHORTEST + 1:
         return None
-    # What moves by round-off only does not move.
+    # A series that moves by round-off only does not move.
     changes = changes[:, changes.std(axis=0) > 1e-9 * np.abs(Y).max(axis=0)]
     if not changes.shape[1]:
         return None
-    # One jump is not a season, and must not hide one: it is cut in passes, since it is part of the deviation, too.
+    # One jump is not a season, and must not hide one. It is cut in passes, since the deviation contains the jump, too.
     for _ in range(8):
         changes = changes - changes.mean(axis=0)
         reach = 4.0 * changes.std(axis=0)
@@ -55,7 +55,7 @@ def find_season(Y: Array) -> int | None:
     # Few rows of noise correlate by chance.
     least = max(LEAST_CORRELATION, 4.0 / np.sqrt(n))
     is_peak = (at > correlation[lags - 1]) & (at >= correlation[lags + 1]) & (at > least)
-    # Slow waves have a hump around every lag: a season has a valley between itself and now.
+    # Slow waves have a hump around every lag: before a season there is a valley.
     valley = np.minimum.accumulate(correlation)[lags]
     is_peak &= at - valley > PROMINENCE
     if not is_peak.any():

@@ -5,19 +5,19 @@ from __future__ import annotations
 import math
 
 from momostream.kernels._compile import f8, i8, kernel, ro, rw, void, whole
+from momostream.kernels.lags import LEVEL_PENALTY
 from momostream.kernels.scalar import dot
 
 __all__ = [
     "ENOUGH_TO_CUT",
     "ENOUGH_TO_SOLVE",
     "LEAST_BLEND",
-    "LEVEL_PENALTY",
     "LONG",
     "ROUND_OFF",
     "SHORT",
     "blend_learn",
     "blend_solve",
-    "members_learn",
+    "components_learn",
     "own_features",
     "own_learn",
     "own_predict",
@@ -26,9 +26,9 @@ __all__ = [
     "recall",
 ]
 
-# Moments worth so many rows know how large a feature usually is, and are enough for a first regression; weights from
-# two or three rows are wild, and stay until their turn comes again. The penalty on the level of a regression, in rows.
-ENOUGH_TO_CUT, ENOUGH_TO_SOLVE, LEVEL_PENALTY = 30.0, 8.0, 1e-3
+# Moments worth so many rows know how large a feature usually is, and are enough for a first regression: weights from
+# two or three rows are wild, and stay until their turn comes again.
+ENOUGH_TO_CUT, ENOUGH_TO_SOLVE = 30.0, 8.0
 # Values in the short means of a series.
 SHORT, LONG = 8, 32
 # Differences below this part of the values are round-off.
@@ -39,7 +39,7 @@ LEAST_BLEND = 1e-4
 
 @kernel(void(i8, i8, ro(1), ro(1), f8, rw(1), rw(1), rw(1), rw(3), rw(3), rw(2)))
 def past_append(first, now, y, x, slow_step, is_known, knows_input, n_missing, series, inputs, observed):
-    """Put a row at the place `now`, after those from `first` on; NaN is missing.
+    """Put a row at the position `now`, after those from `first` on; NaN is missing.
 
     `series` (rows, 4, P) gets the value, gaps filled with the last one, the slow mean and the means of the last `SHORT`
     and `LONG` values; `inputs` (rows, 2, D) value and slow mean. A column that was never seen (`is_known`,
@@ -85,16 +85,16 @@ def past_append(first, now, y, x, slow_step, is_known, knows_input, n_missing, s
 def recall(
     now, every, last, y, inputs, own, stands_still, located, sloped, blend_slope, plane_ring, values, errors, planes
 ):
-    """Set what is known at the row `now` about the forecasts of its value, those made one row ago first.
+    """Compare the values `y` of the row `now` with all forecasts of them, those made one row ago first.
 
-    Only forecasts of `every` so many rows are looked at: those between overlap with them. Which ones changes after H
-    rows, so that a sensor that speaks at every second row is heard at all steps.
+    Only every `every`-th forecast counts: those between overlap with it. Which ones count changes after H rows, so that
+    all steps learn from a sensor that reports at every second row.
 
     The rings hold forecasts by the number of their row, modulo H, and step: `located` (H, H, K, P) those of the
     experts, of which the two from `own` on move by `sloped` (H, H, 2, P, D) with the change of the inputs since then;
-    `distributions` (H, H, 5, M, P) the distributions, whose members move by `blend_slope` (H, H, P, D) unless they
-    stand still. The row is at the place `last` of `inputs` (rows, 2, D). Sets `values` (H, P), NaN where nothing was
-    forecast or `y` is missing, `errors` (K, H, P) and `distribution` (5, M, H P).
+    `plane_ring` (H, H, 5, M, P) the planes of the mixtures, whose components move by `blend_slope` (H, H, P, D) unless
+    they stand still. The row is at the position `last` of `inputs` (rows, 2, D). Sets `values` (H, P), NaN where
+    nothing was forecast or `y` is missing, `errors` (K, H, P) and `planes` (5, M, H P).
     """
     H, K, P = located.shape[1], located.shape[2], located.shape[3]
     D = inputs.shape[2]
@@ -112,7 +112,7 @@ def recall(
                     planes[i, m, h * P + p] = plane_ring[slot, h, i, m, p]
         if is_known:
             for d in range(D):
-                # What was not known of the inputs when the forecast was made.
+                # The forecast was made as if the inputs stayed.
                 change = inputs[last, 0, d] - inputs[last - h - 1, 0, d]
                 for p in range(P):
                     if own:
@@ -120,25 +120,26 @@ def recall(
                         errors[own + 1, h, p] -= sloped[slot, h, 1, p, d] * change
                     for m in range(M):
                         if stands_still[m] == 0.0:
+                            # The first plane holds the locations.
                             planes[0, m, h * P + p] += blend_slope[slot, h, p, d] * change
 
 
 @kernel(f8(f8, f8))
 def _difference(new, old):
-    """Return new - old, and zero where that is but round-off: a feature of it would get a weight of any size."""
+    """Return new - old, and zero where that is only round-off: as a feature it would get a weight of any size."""
     difference = new - old
     return difference if abs(difference) > ROUND_OFF * (abs(new) + abs(old)) else 0.0
 
 
 @kernel(void(ro(3), i8, i8, i8, i8, whole, rw(1)))
 def own_features(past, first, origin, step, series, seasons, f):
-    """Set `f` to what one series says at `origin` about the change of that series `step` rows later.
+    """Set `f` to the features of one series at `origin` for its change `step` rows later.
 
     `past` (rows, 4, P) holds the value, the slow mean and the means of the last 8 and 32 values of each series. Rows
     before `first` do not exist. In this order:
     1, distance from the slow mean, three changes, distances from the two means; for each season the change over the
-    same steps in an earlier season and the distance from the same phase then; and (left alone here) room for the change
-    of each input until `origin + step`.
+    same steps in an earlier season and the distance from the same phase then; and (not set here) the change of each
+    input until `origin + step`.
     """
     now = past[origin, 0, series]
     f[0] = 1.0
@@ -178,10 +179,10 @@ def _cut_features(reach, least, A, f):
 
 @kernel(void(ro(3), ro(3), ro(1), i8, i8, whole, ro(1), f8, f8, rw(1), rw(4), rw(3), rw(2)))
 def own_learn(past, inputs, sizes, first, now, seasons, y, forgetting, reach, f, A, C, squares):
-    """Add what the row `now`, with the values `y` (NaN where missing), says to the moments of all steps and series.
+    """Add the row `now`, with the values `y` (NaN where missing), to the moments of all steps and series.
 
     `A` (H, P, d, d) are discounted moments of the features (lower triangles; the rest of the first row counts the rows
-    in which a feature was not zero), `C` (H, P, d) those of features and change; `sizes` (D) tells the largest value of
+    in which a feature was not zero), `C` (H, P, d) those of features and change; `sizes` (D) holds the largest value of
     each input, `squares` (H, P) are those of the changes, which are cut as features are; `f` (d) is scratch.
     O(H P d^2).
     """
@@ -219,9 +220,8 @@ def own_learn(past, inputs, sizes, first, now, seasons, y, forgetting, reach, f,
 def own_solve(start, stop, penalties, A, C, L, W):
     """Solve for the weights `W` (penalties, H, P, d) of the outputs `start` to `stop`, counted along steps and series.
 
-    A penalty is worth so many rows of each feature; a feature that never varied has no weight, and an output with few
-    rows keeps those it has. `L` (d, d) is scratch.
-    O(d^3) per output and penalty.
+    A penalty is worth so many rows of each feature. A feature that never varied has no weight, and an output with few
+    rows keeps the weights it has. `L` (d, d) is scratch. O(d^3) per output and penalty.
     """
     d = L.shape[0]
     P = A.shape[1]
@@ -234,7 +234,8 @@ def own_solve(start, stop, penalties, A, C, L, W):
         for k in range(penalties.shape[0]):
             w = W[k, output // P, output % P]
             for i in range(d):
-                # The level is not held back; what follows from others, but for round-off, counts as no feature.
+                # The level has almost no penalty. A feature that follows from others, but for round-off, does not
+                # count.
                 own = moments[i, i] * (1.0 + (penalties[k] if i else LEVEL_PENALTY) / mass)
                 for j in range(i):
                     total = moments[i, j] - dot(L[i, :j], L[j, :j])
@@ -264,7 +265,7 @@ def own_predict(past, inputs, first, now, seasons, reach, A, W, f, location, slo
             own_features(past, first, now, h + 1, p, seasons, f)
             for k in range(D):
                 f[d - D + k] = 0.0
-            # However few rows: a regression on two of them knows nothing of what lies far beyond both.
+            # From the first row on: a regression on two rows knows nothing of what lies far beyond both.
             _cut_features(reach, 0.0, A[h, p], f)
             for k in range(W.shape[0]):
                 w = W[k, h, p]
@@ -277,7 +278,7 @@ def own_predict(past, inputs, first, now, seasons, reach, A, W, f, location, slo
 def blend_learn(n_rows, forgetting, errors, moments):
     """Add errors (K, H, P) to their discounted second moments (H, P, K, K); NaN is not known.  O(H P K^2).
 
-    Errors of the first half of all rows are forgotten in any case: experts were young then.
+    Errors of the first half of all rows are forgotten in any case: experts had learnt little then.
     """
     K = errors.shape[0]
     longest = forgetting
@@ -297,8 +298,10 @@ def blend_learn(n_rows, forgetting, errors, moments):
 def blend_solve(n_steps, caution, moments, pull, weights):
     """Move the weights (H, P, K) towards the mixture of least square error; they stay positive and sum to one.
 
-    Multiplicative steps: a weight grows if its expert errs less along with the mixture than the mixture itself does.
-    `caution` times the least square of all experts is added to each one's own. `pull` (K) is scratch. O(H P K^2).
+    Multiplicative steps: a weight grows if the errors of its expert, times those of the mixture, are smaller than the
+    square error of the mixture.
+    `caution` times the least square error of all experts is added to the square error of each. `pull` (K) is scratch.
+    O(H P K^2).
     """
     K = weights.shape[2]
     for h in range(weights.shape[0]):
@@ -325,8 +328,8 @@ def blend_solve(n_steps, caution, moments, pull, weights):
 
 
 @kernel(void(ro(1), ro(3), rw(3), rw(3)))
-def members_learn(forgetting, errors, squares, masses):
-    """Add errors (M, H, P) to the discounted squares behind each member's spread; NaN is not known."""
+def components_learn(forgetting, errors, squares, masses):
+    """Add errors (M, H, P) to the discounted squares from which each component has its variance; NaN is not known."""
     for m in range(errors.shape[0]):
         for h in range(errors.shape[1]):
             for p in range(errors.shape[2]):

@@ -8,6 +8,7 @@ from momostream.kernels._compile import f8, i8, kernel, ro, rw, void
 from momostream.kernels.scalar import NU0, dot
 
 __all__ = [
+    "LEVEL_PENALTY",
     "lag_features",
     "learn_lags",
     "learn_lags_rows",
@@ -19,14 +20,17 @@ __all__ = [
     "remember",
 ]
 
+# The penalty on the level of a regression, in rows.
+LEVEL_PENALTY = 1e-3
+
 
 @kernel(void(ro(1), ro(2), ro(2), ro(2), f8, rw(1)))
 def lag_features(x, past_x, past_y, units, clip, f):
     """Set `f` to 1 and the standardised features of a row.  O(D + P).
 
     In this order: `x`, its change, the last `y`, and then two older changes of `y` and one of `x`. `past_x` (2, D)
-    and `past_y` (3, P) hold the newest row first; `units` (2, width - 1) centre and spread of each feature. Features
-    are cut at `clip` spreads: one jump must not throw the prediction of the next row.
+    and `past_y` (3, P) hold the newest row first; `units` (2, width - 1) centre and unit of each feature. Features are
+    cut at `clip` units: one jump must not throw the prediction of the next row.
     """
     D = x.shape[0]
     P = past_y.shape[1]
@@ -45,7 +49,7 @@ def lag_features(x, past_x, past_y, units, clip, f):
         f[at + k] = past_x[0, k] - past_x[1, k]
     for j in range(units.shape[1]):
         u = (f[j + 1] - units[0, j]) / units[1, j]
-        # An output without a past has no lags yet: they count as their mean.
+        # A target without a past has no lags yet: they count as their mean.
         f[j + 1] = 0.0 if math.isnan(u) else min(max(u, -clip), clip)
 
 
@@ -83,12 +87,12 @@ def learn_linear(width, forgetting, c, gain, error, P, B):
 
 
 @kernel(void(ro(1), ro(2), ro(2), ro(2), f8, i8, ro(3), ro(3), ro(2), rw(1), rw(2), rw(2), rw(1), rw(2), rw(2)))
-def predict_lags(x, past_x, past_y, units, clip, short, P, B, residuals, f, gains, means, c, location, spread):
+def predict_lags(x, past_x, past_y, units, clip, short, P, B, residuals, f, gains, means, c, location, std):
     """Predict the change of `y` by a linear regression on all features, by one on the `short` first ones, and as zero.
 
-    `P` (2, width, width) and `B` (2, width, outputs) belong to the regressions, ``residuals`` (6, outputs) holds the
-    discounted squares of the three predictions and their mass. Sets `location` and `spread` (3, outputs), and what
-    `learn_lags` needs: `f`, `gains` (2, width), `means` (2, outputs), `c` (2). O(width^2).
+    `P` (2, width, width) and `B` (2, width, targets) belong to the regressions, `residuals` (6, targets) holds the
+    discounted squares of the errors of the three predictions and their mass. Sets `location` and `std` (3, targets),
+    and what `learn_lags` needs: `f`, `gains` (2, width), `means` (2, targets), `c` (2). O(width^2).
     """
     lag_features(x, past_x, past_y, units, clip, f)
     width = f.shape[0]
@@ -99,16 +103,16 @@ def predict_lags(x, past_x, past_y, units, clip, short, P, B, residuals, f, gain
         for k in range(3):
             location[k, p] = last + means[k, p] if k < 2 else last
             mass = residuals[3 + k, p]
-            # Few residuals say little about the next: wider by as much as a Student-t of so few is.
+            # Few residuals say little about the next one: wider by as much as a Student-t of so few is.
             square = residuals[k, p] / mass * (1.0 + NU0 / mass) if mass > 0.0 else math.inf
-            spread[k, p] = math.sqrt(square * c[k] if k < 2 else square)
+            std[k, p] = math.sqrt(square * c[k] if k < 2 else square)
 
 
 @kernel(void(ro(1), ro(1), rw(2), rw(2)))
 def remember(x, y, past_x, past_y):
     """Put a row in front of the last ones; a missing target keeps its last value.
 
-    An output that is seen for the first time (its past is NaN) is taken to have had this value before.
+    A target that is seen for the first time (its past is NaN) is taken to have had this value before.
     """
     for k in range(x.shape[0]):
         past_x[1, k] = past_x[0, k]
@@ -124,12 +128,10 @@ def remember(x, y, past_x, past_y):
 
 
 @kernel(void(ro(2), ro(2), ro(2), ro(2), f8, i8, ro(3), ro(3), ro(2), rw(1), rw(2), rw(2), rw(1), rw(3), rw(3)))
-def predict_lags_rows(X, past_x, past_y, units, clip, short, P, B, residuals, f, gains, means, c, location, spread):
-    """As `predict_lags` for many rows; `location` and `spread` are (rows, 3, outputs)."""
+def predict_lags_rows(X, past_x, past_y, units, clip, short, P, B, residuals, f, gains, means, c, location, std):
+    """As `predict_lags` for many rows; `location` and `std` are (rows, 3, targets)."""
     for i in range(X.shape[0]):
-        predict_lags(
-            X[i], past_x, past_y, units, clip, short, P, B, residuals, f, gains, means, c, location[i], spread[i]
-        )
+        predict_lags(X[i], past_x, past_y, units, clip, short, P, B, residuals, f, gains, means, c, location[i], std[i])
 
 
 @kernel(
@@ -140,7 +142,7 @@ def learn_lags(
 ):
     """Learn the targets `y` of the row that `predict_lags` was last called for, NaN where missing.  O(width^2).
 
-    Keeps the row as the newest of the past, and its `features` and the `change` of each output for later.
+    Keeps the row as the newest of the past, and its `features` and the `change` of each target for later.
     """
     for j in range(f.shape[0]):
         features[j] = f[j]
@@ -171,28 +173,17 @@ def learn_lags_rows(
     X, Y, clip, forgetting, discount, short, past_x, past_y, units, f, gains, means, c, error,
     P, B, residuals, features, changes, plane_rows,
 ):  # fmt: skip
-    """Predict and learn rows one after the other; `distributions` (rows, 2, 3, outputs) gets locations and spreads.
+    """Predict and learn rows one after the other.
 
-    `features` and `changes` get what `Autoregression` adds up later.
+    `plane_rows` (rows, 2, 3, targets) gets locations and standard deviations.
+
+    `features` and `changes` get the rows that `Autoregression` adds up later.
     """
     for i in range(X.shape[0]):
         predict_lags(
-            X[i],
-            past_x,
-            past_y,
-            units,
-            clip,
-            short,
-            P,
-            B,
-            residuals,
-            f,
-            gains,
-            means,
-            c,
-            plane_rows[i, 0],
-            plane_rows[i, 1],
-        )
+            X[i], past_x, past_y, units, clip, short, P, B, residuals, f, gains, means, c,
+            plane_rows[i, 0], plane_rows[i, 1],
+        )  # fmt: skip
         learn_lags(
             X[i], Y[i], forgetting, discount, short, gains, means, c, f, past_x, past_y, error, P, B, residuals,
             features[i], changes[i],

@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Hashable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,13 +18,11 @@ from numpy.typing import NDArray
 from momostream.batch.experts import CircuitExpert, LinearExpert
 from momostream.batch.model import Model
 from momostream.batch.nodes import GATE, KINDS, OUTPUTS, REGION, SUM, Circuit
+from momostream.horizon.calendar import calendar_names
 from momostream.horizon.model import HorizonModel
 from momostream.stream.leaf import Leaf
 from momostream.stream.model import StreamModel
 from momostream.stream.tree import Bundle, Gate, Sum, Tree
-
-if TYPE_CHECKING:
-    from momostream.estimators.forecaster import MOMoGPForecaster
 
 __all__ = ["Box", "Stream", "core_of", "counted", "has_learnt", "lock_of", "named", "names_of", "outline"]
 
@@ -262,28 +260,12 @@ class Stream(NamedTuple):
             names: list[Hashable] = ["clock", *model._inputs.keys]
             return cls(experts, core.root_weights().mean(axis=1), trees, names, list(model._targets.keys))
         if isinstance(core, HorizonModel):
-            circuits = [part for part in (core.plain, core.residual) if part is not None]
-            found = [tree for part in circuits for tree in part.trees]
-            # Circuits come last.
-            trees = dict(zip(core.members[len(core.members) - len(found) :], found, strict=True))
             outputs: list[Hashable] = [
                 f"{name}, step {step}" for step in range(1, core.settings.horizon + 1) for name in model.series
             ]
-            return cls(core.members, core.weights.mean(axis=(1, 2)), trees, _point_names(model, core), outputs)
+            names = core.features.point_names(model.series, [*model.inputs, *calendar_names(model._step)])
+            return cls(core.expert_names, core.weights.mean(axis=(1, 2)), core.experts.trees, names, outputs)
         raise ValueError(f"this {type(model).__name__} has learnt no row yet")
-
-
-def _point_names(model: MOMoGPForecaster, core: HorizonModel) -> list[Hashable]:
-    """Names of the inputs of a forecaster's circuits, in the order of `HorizonModel`."""
-    series = model.series
-    names: list[Hashable] = ["clock", *series, *model.inputs]
-    # As `calendar_terms` has them: two waves of the day, or one of the week.
-    n_waves = (core.n_inputs - len(model.inputs)) // 2
-    periods = {0: [], 1: ["week"], 2: ["day", "half day"]}[n_waves]
-    names += [f"{wave} of the {period}" for period in periods for wave in ("sine", "cosine")]
-    if core.settings.seasons:
-        names += [f"{name} one season ago" for name in series] + [f"{name} ahead one season ago" for name in series]
-    return names + [f"change of {name}" for name in series]
 
 
 def has_learnt(model: Any) -> bool:

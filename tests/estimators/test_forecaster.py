@@ -35,7 +35,7 @@ def test_is_the_core_model_by_name():
     assert_allclose(forecast.mean, expected)
     assert model.forecast(4) == forecast.to_dicts()
     assert_allclose([[row["power"], row["wind"]] for row in model.forecast(2)], expected[:2])
-    assert_array_equal(forecast._joint.between_series, core.ties.between_series)
+    assert_array_equal(forecast._joint.between_series, core.correlation.between_series)
     # Inputs that are known in advance.
     xs = [{"pitch": 0.9}, {}, {"pitch": None, "unknown": 1.0}, {"pitch": 0.1}]
     planes = core.joint(np.array([[0.9], [np.nan], [np.nan], [0.1]])).planes

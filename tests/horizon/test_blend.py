@@ -1,4 +1,4 @@
-"""From many forecasts to one distribution: blend, spreads and tails, correlations of steps and series."""
+"""From many forecasts to one distribution: blend, variances and tails, correlations of steps and series."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy import stats
 
-from momostream.horizon.blend import Blend, Outlook, Ties
+from momostream.distributions.planes import LOCATION, SCALE, STD, WEIGHT
+from momostream.horizon.blend import Blend, BlendMixture, StepSeriesCorrelation
 from tests import naive
 
 NAN = np.nan
@@ -103,7 +104,7 @@ def test_the_mean_is_weighted_by_expert():
         assert blend.mean(locations)[h, p] == pytest.approx(blend.weights[h, p] @ locations[:, h, p])
 
 
-def test_a_restored_blend_goes_on_bit_for_bit():
+def test_a_restored_blend_resumes_bit_for_bit():
     errors = expert_errors(np.random.default_rng(0), 60, [0.5, 1.0], 2, 2)
     blend = teach(Blend(2, 2, 2), errors[:30])
     state = blend.state()
@@ -119,17 +120,17 @@ def test_a_restored_blend_goes_on_bit_for_bit():
 # ---------------------------------------------------------------------------------------------- the distribution
 
 
-def simulate(outlook, rng, n_rows, size, gaps=0.0, last=1.0, around=0.0):
+def simulate(mixture, rng, n_rows, size, gaps=0.0, last=1.0, around=0.0):
     """Forecasts, `around` so far from zero, whose errors have a size per step and series; returns levels of values."""
-    H, P = outlook.horizon, outlook.n_series
+    H, P = mixture.horizon, mixture.n_series
     levels = []
     for _ in range(n_rows):
         centre = around * rng.normal(size=(1, P))
         y = centre + size * rng.normal(size=(H, P))
         y[rng.random(y.shape) < gaps] = NAN
-        planes = outlook.planes(np.repeat(centre, H, axis=0), np.full(P, last), np.zeros(P))
+        planes = mixture.planes(np.repeat(centre, H, axis=0), np.full(P, last), np.zeros(P))
         levels.append(probability(planes, y))
-        outlook.learn(y, planes)
+        mixture.learn(y, planes)
     return np.array(levels)
 
 
@@ -143,8 +144,8 @@ def is_law(planes):
     return (
         np.isfinite(planes).all()
         and (planes[1:4] > 0.0).all()
-        and (planes[4] >= 0.0).all()
-        and np.allclose(planes[4].sum(axis=0), 1.0)
+        and (planes[WEIGHT] >= 0.0).all()
+        and np.allclose(planes[WEIGHT].sum(axis=0), 1.0)
     )
 
 
@@ -153,159 +154,159 @@ def is_law(planes):
 @pytest.mark.parametrize("size", [0.0, 1e-9, 1e9])
 def test_laws_are_finite_from_the_first_row_on(gaps, last, size):
     rng = np.random.default_rng(0)
-    outlook = Outlook(3, 2)
+    mixture = BlendMixture(3, 2)
     for n in range(40):
-        planes = outlook.planes(np.full((3, 2), last), np.full(2, last), np.zeros(2))
-        # A spread may be zero where there was no error, a scale may not, once there are values to take its size from.
+        planes = mixture.planes(np.full((3, 2), last), np.full(2, last), np.zeros(2))
+        # A standard deviation may be zero where there was no error; a scale is not, once values give it a size.
         assert np.isfinite(planes).all()
-        assert (planes[2] > 0.0).all() or size == 0.0
-        assert_allclose(planes[4].sum(axis=0), 1.0)
+        assert (planes[SCALE] > 0.0).all() or size == 0.0
+        assert_allclose(planes[WEIGHT].sum(axis=0), 1.0)
         y = last + size * rng.normal(size=(3, 2))
         # Steps come true one after the other.
         y[n + 1 :] = NAN
         y[:, rng.random(2) < gaps] = NAN
-        scores = outlook.learn(y, planes)
+        scores = mixture.learn(y, planes)
         assert (np.isnan(scores) | np.isfinite(scores)).all()
 
 
 def test_the_law_before_any_value_is_as_wide_as_a_value():
-    planes = Outlook(4, 2).planes(np.zeros((4, 2)), np.array([0.0, 100.0]), np.zeros(2)).reshape(5, 5, 4, 2)
+    planes = BlendMixture(4, 2).planes(np.zeros((4, 2)), np.array([0.0, 100.0]), np.zeros(2)).reshape(5, 5, 4, 2)
     assert is_law(planes.reshape(5, 5, -1))
-    assert_allclose(planes[1, 0, :, 0], np.sqrt(np.arange(1.0, 5.0)))
-    assert_allclose(planes[1, 0, :, 1], 101.0 * np.sqrt(np.arange(1.0, 5.0)))
+    assert_allclose(planes[STD, 0, :, 0], np.sqrt(np.arange(1.0, 5.0)))
+    assert_allclose(planes[STD, 0, :, 1], 101.0 * np.sqrt(np.arange(1.0, 5.0)))
 
 
 def test_steps_without_errors_are_guessed_from_the_longest_that_has_some():
-    outlook = Outlook(4, 1)
+    mixture = BlendMixture(4, 1)
     rng = np.random.default_rng(0)
     for _ in range(200):
         y = np.array([1.0, 2.0, NAN, NAN])[:, None] * rng.normal(size=(4, 1))
-        outlook.learn(y, outlook.planes(np.zeros((4, 1)), np.zeros(1), np.zeros(1)))
-    spread = outlook.planes(np.zeros((4, 1)), np.zeros(1), np.zeros(1))[1, 2]
-    assert_allclose(spread[2:], spread[1] * np.sqrt([1.5, 2.0]))
-    assert_allclose(spread[:2], [1.0, 2.0], rtol=0.2)
+        mixture.learn(y, mixture.planes(np.zeros((4, 1)), np.zeros(1), np.zeros(1)))
+    std = mixture.planes(np.zeros((4, 1)), np.zeros(1), np.zeros(1))[1, 2]
+    assert_allclose(std[2:], std[1] * np.sqrt([1.5, 2.0]))
+    assert_allclose(std[:2], [1.0, 2.0], rtol=0.2)
 
 
 @pytest.mark.parametrize("step", [0, 1, 2, 3])
 def test_one_step_without_errors_among_others_that_have_some(step):
     # A sensor that reports at some rows only.
-    outlook = Outlook(4, 2)
+    mixture = BlendMixture(4, 2)
     rng = np.random.default_rng(0)
     for _ in range(100):
         y = rng.normal(size=(4, 2))
         y[step, 1] = NAN
-        outlook.learn(y, outlook.planes(np.zeros((4, 2)), np.full(2, 5.0), np.zeros(2)))
-    planes = outlook.planes(np.zeros((4, 2)), np.full(2, 5.0), np.zeros(2))
+        mixture.learn(y, mixture.planes(np.zeros((4, 2)), np.full(2, 5.0), np.zeros(2)))
+    planes = mixture.planes(np.zeros((4, 2)), np.full(2, 5.0), np.zeros(2))
     assert is_law(planes)
     # As those beside it, those around the last value being wider.
-    spread = planes[1].reshape(5, 4, 2)
-    assert (spread[:, step, 1] > 0.3).all()
-    assert (spread[:3, step, 1] < 4.0).all()
+    std = planes[STD].reshape(5, 4, 2)
+    assert (std[:, step, 1] > 0.3).all()
+    assert (std[:3, step, 1] < 4.0).all()
 
 
-def test_spreads_widen_with_missing_rows():
-    outlook = Outlook(4, 2)
-    simulate(outlook, np.random.default_rng(0), 300, np.arange(1.0, 5.0)[:, None], around=30.0)
+def test_stds_widen_with_missing_rows():
+    mixture = BlendMixture(4, 2)
+    simulate(mixture, np.random.default_rng(0), 300, np.arange(1.0, 5.0)[:, None], around=30.0)
 
-    def spreads(n_missing):
-        planes = outlook.planes(np.zeros((4, 2)), np.zeros(2), np.array([0.0, n_missing]))
-        return planes[1].reshape(5, 4, 2)[2]
+    def stds(n_missing):
+        planes = mixture.planes(np.zeros((4, 2)), np.zeros(2), np.array([0.0, n_missing]))
+        return planes[STD].reshape(5, 4, 2)[2]
 
-    usual = spreads(0)
+    usual = stds(0)
     for n in range(1, 12):
-        assert (spreads(n)[:, 1] > spreads(n - 1)[:, 1]).all()
-        assert_array_equal(spreads(n)[:, 0], usual[:, 0])
+        assert (stds(n)[:, 1] > stds(n - 1)[:, 1]).all()
+        assert_array_equal(stds(n)[:, 0], usual[:, 0])
     # As a forecast from where the last value was; beyond the horizon in proportion to the root.
-    assert_array_equal(spreads(2)[:2, 1], usual[2:, 1])
-    assert_allclose(spreads(11)[-1, 1], usual[-1, 1] * np.sqrt(15 / 4))
+    assert_array_equal(stds(2)[:2, 1], usual[2:, 1])
+    assert_allclose(stds(11)[-1, 1], usual[-1, 1] * np.sqrt(15 / 4))
     # Nothing is further away than the series goes.
-    assert_allclose(spreads(10_000)[:, 1], 30.0, rtol=0.2)
+    assert_allclose(stds(10_000)[:, 1], 30.0, rtol=0.2)
 
 
 @pytest.mark.parametrize("gaps", [0.0, 0.3])
 def test_intervals_cover_what_they_promise(gaps):
-    outlook = Outlook(2, 2)
+    mixture = BlendMixture(2, 2)
     size = np.array([[1.0, 10.0], [2.0, 0.01]])
-    levels = simulate(outlook, np.random.default_rng(0), 1500, size, gaps=gaps, last=0.3)[300:]
+    levels = simulate(mixture, np.random.default_rng(0), 1500, size, gaps=gaps, last=0.3)[300:]
     for h, p in np.ndindex(2, 2):
         inside = np.abs(levels[:, h, p][~np.isnan(levels[:, h, p])] - 0.5)
         for level in (0.5, 0.8, 0.95):
             assert np.mean(inside < 0.5 * level) == pytest.approx(level, abs=0.05)
 
 
-def test_members_at_the_last_value_lose_where_they_err_more():
-    outlook = Outlook(1, 1)
-    simulate(outlook, np.random.default_rng(0), 300, np.ones((1, 1)), last=10.0)
-    still = outlook.stands_still.astype(bool)
-    weight = outlook.planes(np.zeros((1, 1)), np.full(1, 10.0), np.zeros(1))[4, :, 0]
+def test_components_at_the_last_value_lose_where_they_err_more():
+    mixture = BlendMixture(1, 1)
+    simulate(mixture, np.random.default_rng(0), 300, np.ones((1, 1)), last=10.0)
+    still = mixture.stands_still.astype(bool)
+    weight = mixture.planes(np.zeros((1, 1)), np.full(1, 10.0), np.zeros(1))[4, :, 0]
     assert weight[still].sum() < 0.01
 
 
-def test_members_at_the_last_value_count_for_less_by_how_much_wider_they_are():
-    outlook = Outlook(1, 2)
-    outlook.masses[:], outlook.squares[:] = 50.0, 50.0
-    outlook.squares[3:, :, 1] = 50.0 * 9.0
-    weight = outlook.planes(np.zeros((1, 2)), np.zeros(2), np.zeros(2))[4]
-    first = outlook.mixing[0, :, 0]
+def test_components_at_the_last_value_count_for_less_by_how_much_wider_they_are():
+    mixture = BlendMixture(1, 2)
+    mixture.masses[:], mixture.squares[:] = 50.0, 50.0
+    mixture.squares[3:, :, 1] = 50.0 * 9.0
+    weight = mixture.planes(np.zeros((1, 2)), np.zeros(2), np.zeros(2))[4]
+    first = mixture.mixing[0, :, 0]
     assert_allclose(weight[:, 0], first, rtol=1e-12)
-    expected = np.where(outlook.stands_still > 0.0, first / 81.0, first)
+    expected = np.where(mixture.stands_still > 0.0, first / 81.0, first)
     assert_allclose(weight[:, 1], expected / expected.sum(), rtol=1e-9)
 
 
-def test_members_at_the_last_value_win_where_the_blend_is_wrong():
+def test_components_at_the_last_value_win_where_the_blend_is_wrong():
     rng = np.random.default_rng(0)
-    outlook = Outlook(1, 1)
+    mixture = BlendMixture(1, 1)
     for _ in range(400):
-        planes = outlook.planes(np.full((1, 1), 5.0), np.zeros(1), np.zeros(1))
-        outlook.learn(0.1 * rng.normal(size=(1, 1)), planes)
-    planes = outlook.planes(np.full((1, 1), 5.0), np.zeros(1), np.zeros(1))
-    still = outlook.stands_still.astype(bool)
-    assert_array_equal(planes[0, still], 0.0)
-    assert_array_equal(planes[0, ~still], 5.0)
-    assert planes[4, still].sum() > 0.6
+        planes = mixture.planes(np.full((1, 1), 5.0), np.zeros(1), np.zeros(1))
+        mixture.learn(0.1 * rng.normal(size=(1, 1)), planes)
+    planes = mixture.planes(np.full((1, 1), 5.0), np.zeros(1), np.zeros(1))
+    still = mixture.stands_still.astype(bool)
+    assert_array_equal(planes[LOCATION, still], 0.0)
+    assert_array_equal(planes[LOCATION, ~still], 5.0)
+    assert planes[WEIGHT, still].sum() > 0.6
 
 
 def test_scores_of_an_honest_law_are_standard_normal():
     rng = np.random.default_rng(0)
-    outlook = Outlook(1, 1)
+    mixture = BlendMixture(1, 1)
     scores = []
     for _ in range(1500):
-        planes = outlook.planes(np.zeros((1, 1)), np.zeros(1), np.zeros(1))
-        scores.append(outlook.learn(rng.standard_t(4.0, size=(1, 1)), planes)[0, 0])
+        planes = mixture.planes(np.zeros((1, 1)), np.zeros(1), np.zeros(1))
+        scores.append(mixture.learn(rng.standard_t(4.0, size=(1, 1)), planes)[0, 0])
     scores = np.array(scores[300:])
     assert scores.mean() == pytest.approx(0.0, abs=0.1)
     assert scores.std() == pytest.approx(1.0, abs=0.1)
 
 
 def test_missing_values_teach_the_law_nothing():
-    outlook = Outlook(2, 2)
-    simulate(outlook, np.random.default_rng(0), 50, np.ones((2, 2)))
-    before = outlook.state()
+    mixture = BlendMixture(2, 2)
+    simulate(mixture, np.random.default_rng(0), 50, np.ones((2, 2)))
+    before = mixture.state()
     y = np.array([[NAN, 1.0], [NAN, NAN]])
-    scores = outlook.learn(y, outlook.planes(np.zeros((2, 2)), np.zeros(2), np.zeros(2)))
+    scores = mixture.learn(y, mixture.planes(np.zeros((2, 2)), np.zeros(2), np.zeros(2)))
     assert_array_equal(np.isnan(scores), np.isnan(y))
     # Outputs are counted along steps and series: only the second has learnt.
     for name in ("mixing", "tails", "outputs"):
         axis = 1 if name == "outputs" else 2
-        changed = (getattr(outlook, name) != before[name]).swapaxes(0, axis).reshape(4, -1).any(axis=1)
+        changed = (getattr(mixture, name) != before[name]).swapaxes(0, axis).reshape(4, -1).any(axis=1)
         assert_array_equal(changed, [False, True, False, False])
-    assert_array_equal((outlook.masses != before["masses"]).any(axis=0), ~np.isnan(y))
-    assert_array_equal((outlook.squares != before["squares"]).any(axis=0), ~np.isnan(y))
+    assert_array_equal((mixture.masses != before["masses"]).any(axis=0), ~np.isnan(y))
+    assert_array_equal((mixture.squares != before["squares"]).any(axis=0), ~np.isnan(y))
 
 
-def test_a_restored_outlook_goes_on_bit_for_bit():
-    outlook = Outlook(2, 2)
-    simulate(outlook, np.random.default_rng(0), 40, np.ones((2, 2)), gaps=0.2)
-    state = outlook.state()
-    copy = Outlook(2, 2)
+def test_a_restored_mixture_resumes_bit_for_bit():
+    mixture = BlendMixture(2, 2)
+    simulate(mixture, np.random.default_rng(0), 40, np.ones((2, 2)), gaps=0.2)
+    state = mixture.state()
+    copy = BlendMixture(2, 2)
     copy.restore(state)
-    ends = [simulate(one, np.random.default_rng(1), 40, np.ones((2, 2)), gaps=0.2) for one in (outlook, copy)]
+    ends = [simulate(one, np.random.default_rng(1), 40, np.ones((2, 2)), gaps=0.2) for one in (mixture, copy)]
     assert_array_equal(*ends)
     copy.restore(state)
     assert_array_equal(simulate(copy, np.random.default_rng(1), 40, np.ones((2, 2)), gaps=0.2), ends[0])
 
 
-# ---------------------------------------------------------------------------------------------- ties
+# ---------------------------------------------------------------------------------------------- correlation
 
 
 def kronecker_scores(rng, n_rows, steps, series):
@@ -323,35 +324,35 @@ def near(horizon, decay):
 def test_the_structure_of_simulated_scores_is_recovered(decay, between):
     rng = np.random.default_rng(0)
     steps, series = near(6, decay), np.array([[1.0, between, 0.0], [between, 1.0, 0.0], [0.0, 0.0, 1.0]])
-    ties = Ties(6, 3)
+    correlation = StepSeriesCorrelation(6, 3)
     for scores in kronecker_scores(rng, 3000, steps, series):
-        ties.learn(scores)
-    assert_allclose(ties.between_steps, steps, atol=0.12)
-    assert_allclose(ties.between_series, series, atol=0.1)
+        correlation.learn(scores)
+    assert_allclose(correlation.between_steps, steps, atol=0.12)
+    assert_allclose(correlation.between_series, series, atol=0.1)
 
 
 def test_structure_is_recovered_from_scores_with_gaps():
     rng = np.random.default_rng(0)
     steps, series = near(4, 0.8), np.array([[1.0, 0.7], [0.7, 1.0]])
-    ties = Ties(4, 2)
+    correlation = StepSeriesCorrelation(4, 2)
     for scores in kronecker_scores(rng, 3000, steps, series):
         scores[rng.random(scores.shape) < 0.4] = NAN
-        ties.learn(scores)
-    assert_allclose(ties.between_steps, steps, atol=0.12)
-    assert_allclose(ties.between_series, series, atol=0.12)
+        correlation.learn(scores)
+    assert_allclose(correlation.between_steps, steps, atol=0.12)
+    assert_allclose(correlation.between_series, series, atol=0.12)
 
 
-def test_ties_before_the_first_score():
-    ties = Ties(5, 3)
-    assert_allclose(ties.between_steps, near(5, 0.8))
-    assert_array_equal(ties.between_series, np.eye(3))
+def test_correlation_before_the_first_score():
+    correlation = StepSeriesCorrelation(5, 3)
+    assert_allclose(correlation.between_steps, near(5, 0.8))
+    assert_array_equal(correlation.between_series, np.eye(3))
 
 
 @pytest.mark.parametrize("kind", ["same", "wild", "zero", "missing", "one cell", "unequal pairs"])
 @pytest.mark.parametrize(("H", "P"), [(1, 1), (4, 3), (12, 2)])
 def test_correlations_are_positive_definite_with_unit_diagonal(kind, H, P):
     rng = np.random.default_rng(0)
-    ties = Ties(H, P)
+    correlation = StepSeriesCorrelation(H, P)
     for i in range(60):
         scores = rng.normal(size=(H, P))
         if kind == "same":
@@ -368,8 +369,8 @@ def test_correlations_are_positive_definite_with_unit_diagonal(kind, H, P):
         else:
             scores[:] = scores[0, 0] * (-1.0) ** np.add.outer(np.arange(H), np.arange(P)) ** (i % 3)
             scores[rng.random((H, P)) < 0.6] = NAN
-        ties.learn(scores)
-        for R in (ties.between_steps, ties.between_series):
+        correlation.learn(scores)
+        for R in (correlation.between_steps, correlation.between_series):
             assert_allclose(np.diag(R), 1.0, atol=1e-12)
             assert_allclose(R, R.T, atol=1e-12)
             assert np.linalg.eigvalsh(R)[0] > 1e-6
@@ -378,36 +379,36 @@ def test_correlations_are_positive_definite_with_unit_diagonal(kind, H, P):
 
 def test_one_wild_score_does_not_make_a_correlation():
     rng = np.random.default_rng(0)
-    ties = Ties(1, 2)
+    correlation = StepSeriesCorrelation(1, 2)
     for i in range(300):
         scores = rng.normal(size=(1, 2))
         if i == 200:
             scores[:] = 1e9
-        ties.learn(scores)
-    assert abs(ties.between_series[0, 1]) < 0.3
+        correlation.learn(scores)
+    assert abs(correlation.between_series[0, 1]) < 0.3
 
 
-def test_restored_ties_go_on_bit_for_bit():
+def test_a_restored_correlation_resumes_bit_for_bit():
     scores = kronecker_scores(np.random.default_rng(0), 60, near(3, 0.5), np.eye(2))
-    ties = Ties(3, 2)
+    correlation = StepSeriesCorrelation(3, 2)
     for row in scores[:30]:
-        ties.learn(row)
-    state = ties.state()
-    copy = Ties(3, 2)
+        correlation.learn(row)
+    state = correlation.state()
+    copy = StepSeriesCorrelation(3, 2)
     copy.restore(state)
     for row in scores[30:]:
-        ties.learn(row)
+        correlation.learn(row)
         copy.learn(row)
-    assert_array_equal(copy.between_steps, ties.between_steps)
-    assert_array_equal(copy.between_series, ties.between_series)
-    assert (state["steps"] != ties.steps).any()
+    assert_array_equal(copy.between_steps, correlation.between_steps)
+    assert_array_equal(copy.between_series, correlation.between_series)
+    assert (state["steps"] != correlation.steps).any()
 
 
 def test_a_copy_learns_no_more():
-    ties = Ties(3, 2)
-    ties.learn(np.ones((3, 2)))
-    copy = ties.copy()
+    correlation = StepSeriesCorrelation(3, 2)
+    correlation.learn(np.ones((3, 2)))
+    copy = correlation.copy()
     before = copy.between_steps
-    assert_array_equal(before, ties.between_steps)
-    ties.learn(np.full((3, 2), -2.0))
+    assert_array_equal(before, correlation.between_steps)
+    correlation.learn(np.full((3, 2), -2.0))
     assert_array_equal(copy.between_steps, before)

@@ -61,7 +61,7 @@ def test_terms_go_round():
     week = calendar_terms(NOON_NUMBER + DAY * np.arange(14.0), DAY)
     assert_allclose(week[:7], week[7:], atol=1e-9)
     assert np.abs(week[0] - week[3]).max() > 0.5
-    # Of four quarters of a day, two waves tell all apart.
+    # Two waves distinguish the four quarters of a day.
     assert len(np.unique(calendar_terms(6 * HOUR * np.arange(4.0), HOUR)[:, :4].round(6), axis=0)) == 4
 
 

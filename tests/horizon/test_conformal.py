@@ -131,7 +131,7 @@ def test_between_and_beyond_the_tracked_levels():
 
 
 @pytest.mark.parametrize("q", [-0.1, 1.1, np.nan])
-def test_what_is_no_probability_is_refused(q):
+def test_a_number_that_is_not_a_probability_is_rejected(q):
     with pytest.raises(ValueError, match="probability"):
         Conformal(1, 1).scores(q)
 
@@ -152,7 +152,7 @@ def test_a_snapshot_stays_as_it_is():
     assert (conformal.scores(0.9) > now.scores(0.9)).all()
 
 
-def test_state_goes_on_bit_for_bit():
+def test_restored_scores_resume_bit_for_bit():
     rng = np.random.default_rng(6)
     one, other = Conformal(5, 2), Conformal(5, 2)
     for _ in range(33):

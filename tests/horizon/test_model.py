@@ -1,4 +1,4 @@
-"""The model behind the forecaster: what it learns, what it must not know, what must hold after any history."""
+"""The model of the forecaster: what it learns, what it must not know, what must hold after any history."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy import stats
 
+from momostream.distributions.planes import LOCATION, SCALE, WEIGHT
 from momostream.horizon.model import HorizonModel
 from momostream.horizon.past import Past
 from momostream.horizon.settings import LINEAR, HorizonSettings
@@ -32,7 +33,7 @@ def feed(model, Y, X=None):
 def mean(model, X=None):
     """Of each step and series."""
     planes = model.joint(X).planes
-    return (planes[4] * planes[0]).sum(axis=0)
+    return (planes[WEIGHT] * planes[LOCATION]).sum(axis=0)
 
 
 def numbers(model, X=None):
@@ -58,13 +59,13 @@ def errors_of(means, Y, start):
     return np.array([np.sqrt(np.mean((means[rows, h] - Y[rows + h + 1]) ** 2, axis=0)) for h in range(H)])
 
 
-def is_law(joint):
+def is_distribution(joint):
     planes = joint.planes
     return (
         np.isfinite(planes).all()
         and (planes[2:4] > 0.0).all()
-        and (planes[4] >= 0.0).all()
-        and np.allclose(planes[4].sum(axis=0), 1.0)
+        and (planes[WEIGHT] >= 0.0).all()
+        and np.allclose(planes[WEIGHT].sum(axis=0), 1.0)
         and all(np.linalg.eigvalsh(R)[0] > 0.0 for R in (joint.between_steps, joint.between_series))
     )
 
@@ -138,7 +139,7 @@ def test_seasons_are_not_looked_for_where_there_are_none():
 
 
 @each_mixture
-def test_the_law_moves_with_an_input_known_in_advance(experts):
+def test_the_distribution_moves_with_an_input_known_in_advance(experts):
     rng = np.random.default_rng(0)
     X = rng.normal(size=(400, 2)).cumsum(axis=0)
     Y = X @ np.array([[2.0, 0.0], [-1.0, 3.0]]) + 0.1 * rng.normal(size=(400, 2))
@@ -158,9 +159,9 @@ def test_forecasts_are_scored_with_the_inputs_that_came():
     X = rng.normal(size=(400, 1))
     Y = 5.0 * X + 0.1 * rng.normal(size=(400, 1))
     model = feed(new_model(n_inputs=1), Y, X)
-    # Spreads are those of forecasts that knew the inputs, not of ones that did not.
+    # Scales are those of forecasts that knew the inputs, not of ones that did not.
     planes = model.joint(np.zeros((3, 1))).planes
-    assert (planes[2, :3] < 0.6).all()
+    assert (planes[SCALE, :3] < 0.6).all()
     assert_allclose(mean(model, np.array([[1.0], [0.0], [-1.0]])), [[5.0], [0.0], [-5.0]], atol=0.5)
 
 
@@ -198,7 +199,7 @@ def test_the_blend_learns_from_forecasts_as_they_were_made():
     for now, (y, x) in enumerate(zip(Y, X, strict=True)):
         model.learn(y, x)
         filled = np.vstack([filled, model.past.inputs[model.past.last, 0]])
-        row = np.full((len(model.members), 4, 2), NAN)
+        row = np.full((len(model.expert_names), 4, 2), NAN)
         for h in range(min(4, now)):
             located, slopes = made[now - h - 1]
             row[:, h] = y - located[:, h]
@@ -217,8 +218,8 @@ def test_residual_circuits_learn_what_they_are_added_to():
     model = new_model(2, experts=CIRCUITS)
     for now, y in enumerate(Y):
         model.learn(y, np.empty(0))
-        base = model._forecast().located[model.members.index("wide lags, heavy")]
-        assert_allclose(model.past.values + model._expected[now % 3, -1].reshape(3, 2), base, rtol=1e-12)
+        base = model._forecast().located[model.expert_names.index("wide lags, heavy")]
+        assert_allclose(model.past.values + model.ring.expected[now % 3, -1].reshape(3, 2), base, rtol=1e-12)
 
 
 @pytest.mark.parametrize("horizon", [1, 3, 20])
@@ -274,8 +275,8 @@ def test_nothing_but_numbers_comes_out(experts, horizon, gaps):
     for i, (y, x) in enumerate(zip(Y, X, strict=True)):
         model.learn(y, x)
         if i < 8 or i % 6 == 0:
-            assert is_law(model.joint())
-            assert is_law(model.joint(np.full((horizon, 2), 3.0)))
+            assert is_distribution(model.joint())
+            assert is_distribution(model.joint(np.full((horizon, 2), 3.0)))
     assert np.isfinite(model.weights).all()
     assert_allclose(model.weights.sum(axis=0), 1.0)
 
@@ -291,8 +292,8 @@ EXPERTS = [
 def test_any_experts_will_do(experts, n_inputs):
     Y, X = history(60, 2, n_inputs)
     model = feed(new_model(2, n_inputs, experts=experts), Y, X)
-    assert is_law(model.joint())
-    assert len(model.weights) == len(model.members)
+    assert is_distribution(model.joint())
+    assert len(model.weights) == len(model.expert_names)
 
 
 @each_mixture
@@ -314,7 +315,7 @@ def test_a_constant_series(experts, value):
         assert np.isfinite(planes).all()
         assert_allclose(mean(model), value, rtol=1e-9, atol=1e-12)
         if i > 5:
-            assert (planes[2] <= 1e-6 * (1.0 + abs(value))).all()
+            assert (planes[SCALE] <= 1e-6 * (1.0 + abs(value))).all()
     model.learn(np.array([value + 1.0]), np.empty(0))
     assert np.isfinite(model.joint().planes).all()
 
@@ -331,7 +332,7 @@ def test_a_series_that_stands_still_at_first(experts):
 def test_a_constant_series_beside_another(experts):
     Y = np.column_stack([autoregression(150)[:, 0], np.full(150, 7.0)])
     model = feed(new_model(2, experts=experts), Y)
-    assert is_law(model.joint())
+    assert is_distribution(model.joint())
     assert_allclose(mean(model)[:, 1], 7.0, atol=1e-3)
     alone = feed(new_model(1, experts=experts), Y[:, :1])
     assert_allclose(mean(model)[:, 0], mean(alone)[:, 0], atol=0.3)
@@ -374,24 +375,24 @@ def test_the_same_seed_gives_the_same_floats(experts):
 # ---------------------------------------------------------------------------------------------- gaps and breaks
 
 
-def test_spreads_widen_while_nothing_comes():
+def test_scales_widen_while_nothing_comes():
     Y = autoregression(300, phi=1.0)
     model = feed(new_model(), Y)
-    scale = model.joint().planes[2, :3]
+    scale = model.joint().planes[SCALE, :3]
     for _ in range(20):
         model.learn(np.array([NAN]), np.empty(0))
-        wider = model.joint().planes[2, :3]
+        wider = model.joint().planes[SCALE, :3]
         assert (wider >= 0.999 * scale).all()
         scale = wider
-    assert (scale > 2.0 * feed(new_model(), Y).joint().planes[2, :3]).all()
+    assert (scale > 2.0 * feed(new_model(), Y).joint().planes[SCALE, :3]).all()
 
 
 def test_only_missing_rows():
     model = new_model(2, 1, horizon=2, experts=CIRCUITS)
     feed(model, np.full((30, 2), NAN), np.full((30, 1), NAN))
-    assert is_law(model.joint())
+    assert is_distribution(model.joint())
     Y, X = history(60, gaps=0.0)
-    assert is_law(feed(model, Y, X).joint())
+    assert is_distribution(feed(model, Y, X).joint())
 
 
 @each_mixture
@@ -414,10 +415,10 @@ def test_a_sensor_at_half_the_rate(horizon, phase):
     for i, y in enumerate(Y):
         model.learn(y, np.empty(0))
         if i > 50 and i % 5 < 2:
-            assert is_law(model.joint())
+            assert is_distribution(model.joint())
             assert np.abs(mean(model) - 20.0).max() < 15.0
-    # Every step has a spread that was learnt.
-    assert (model.joint().planes[2, 0] < 8.0).all()
+    # Every step has a scale that was learnt.
+    assert (model.joint().planes[SCALE, 0] < 8.0).all()
 
 
 @each_mixture
@@ -451,9 +452,9 @@ def test_a_stuck_sensor(experts):
     means = track(model, Y[:320])
     assert_allclose(means[310:], Y[199, 0], atol=0.3)
     planes = model.joint().planes
-    assert (planes[2] > 0.0).all()
+    assert (planes[SCALE] > 0.0).all()
     # It was free once and may be again: the distribution is narrow now, but not blind.
-    assert planes[2].max() > 1e-3
+    assert planes[SCALE].max() > 1e-3
     means = track(model, Y[320:])
     assert np.isfinite(means).all()
     assert (errors_of(means, Y[320:], 40) < 2.5).all()
@@ -465,7 +466,7 @@ def test_a_stuck_sensor(experts):
 @each_mixture
 @pytest.mark.parametrize("horizon", [1, 3, 20])
 @pytest.mark.parametrize("n_rows", [0, 1, 4, 37, 70, 131])
-def test_a_restored_model_goes_on_bit_for_bit(experts, horizon, n_rows):
+def test_a_restored_model_resumes_bit_for_bit(experts, horizon, n_rows):
     Y, X = history(160)
     model = feed(new_model(2, 1, horizon=horizon, experts=experts), Y[:n_rows], X[:n_rows])
     copy = HorizonModel.from_state(model.settings, model.state())
@@ -518,7 +519,7 @@ def test_many_lags_have_room():
 def test_a_window_is_kept_and_memory_is_bounded():
     Y, X = history(300)
     model = feed(new_model(2, 1, seasons=(), experts=CIRCUITS, window=40), Y, X)
-    for circuits in (model.plain, model.residual):
+    for circuits in model.experts.circuits.values():
         assert len(circuits.rows) == 40
     held = model.state()["past"]["series"]
     assert len(held) <= 2 * model.past.capacity < len(Y)
@@ -532,7 +533,7 @@ def paths(model, horizon, n_paths=200, X=None, seed=0):
 
 
 def centre(joint):
-    return (joint.planes[4] * joint.planes[0]).sum(axis=0)
+    return (joint.planes[WEIGHT] * joint.planes[LOCATION]).sum(axis=0)
 
 
 @each_mixture
@@ -542,15 +543,15 @@ def test_the_first_step_of_paths_is_the_forecast_of_one_step(experts):
     for inputs in (None, np.array([[3.0]]), np.array([[NAN]])):
         first = paths(model, 1, X=inputs)
         assert_allclose(centre(first), mean(model, inputs), rtol=1e-9)
-        scale = model.joint().planes[2, :, 0]
-        assert_allclose(first.planes[2].reshape(-1, 5, 2), np.broadcast_to(scale, (12, 5, 2)), rtol=1e-6)
+        scale = model.joint().planes[SCALE, :, 0]
+        assert_allclose(first.planes[SCALE].reshape(-1, 5, 2), np.broadcast_to(scale, (12, 5, 2)), rtol=1e-6)
 
 
 def test_paths_of_an_autoregression():
     Y = autoregression(800, phi=0.8)
     Y = Y[: 700 + int(Y[700:].argmax()) + 1]
     joint = paths(feed(new_model(horizon=1), Y), 8, n_paths=500)
-    assert is_law(joint)
+    assert is_distribution(joint)
     assert joint.planes.shape[2:] == (8, 1)
     assert_allclose(centre(joint)[:, 0], Y[-1] * 0.8 ** np.arange(1, 9), atol=0.7)
     location, _, scale, dof, weight = joint.planes[:, :, :, 0]
@@ -563,7 +564,7 @@ def test_paths_of_an_autoregression():
     assert joint.between_steps[0, 7] < beside[0]
 
 
-def test_paths_go_on_with_the_season():
+def test_paths_continue_the_season():
     Y = np.tile([[0.0], [4.0], [1.0], [-3.0], [2.0]], (60, 1))
     model = feed(new_model(horizon=1, seasons=(5,)), Y + 0.05 * np.random.default_rng(0).normal(size=Y.shape))
     assert_allclose(centre(paths(model, 12)), Y[np.arange(12) % 5], atol=0.3)
@@ -585,12 +586,12 @@ def test_few_paths_are_a_law_as_well(experts, n_paths):
     Y, X = history(60)
     Y[-3:] = NAN
     model = feed(new_model(2, 1, horizon=1, experts=experts), Y, X)
-    assert is_law(paths(model, 4, n_paths))
+    assert is_distribution(paths(model, 4, n_paths))
 
 
 def test_paths_from_the_first_row_on():
     model = feed(new_model(2, horizon=1, experts=CIRCUITS), np.array([[1.0, NAN]]))
-    assert is_law(paths(model, 3, 20))
+    assert is_distribution(paths(model, 3, 20))
 
 
 def test_paths_change_nothing_and_repeat_themselves():
@@ -630,7 +631,7 @@ def test_wrong_settings_are_named(name, value):
 
 def test_a_feed_that_is_too_wide_goes_without_wide_lags():
     model = feed(new_model(210, experts=(*LINEAR, "residual matern32")), np.zeros((3, 210)))
-    assert model.members == ("last value", "season", "own lags, light", "own lags, heavy")
+    assert model.expert_names == ("last value", "season", "own lags, light", "own lags, heavy")
     assert np.isfinite(model.joint().planes).all()
 
 

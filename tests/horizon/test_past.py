@@ -114,21 +114,6 @@ def test_the_slow_mean_is_the_mean_at_first_and_forgets_later():
     assert step == pytest.approx(0.002 * (Y[599, 0] - past.series[598, 1, 0]), rel=1e-9)
 
 
-def test_changes_come_newest_first_and_are_zero_before_the_first_row():
-    past = feed(Past(1, 0, 4), np.array([[1.0], [3.0], [NAN], [10.0]]))
-    assert_array_equal(past.changes(1), [[7.0]])
-    assert_array_equal(past.changes(5), [[7.0], [0.0], [2.0], [0.0], [0.0]])
-    assert_array_equal(feed(Past(1, 0, 4), np.array([[1.0]])).changes(2), [[0.0], [0.0]])
-
-
-@pytest.mark.parametrize("n_rows", [30, 31, 45])
-def test_changes_do_not_depend_on_where_the_rows_lie(n_rows):
-    Y, _ = random_rows(n_rows, gaps=0.0)
-    # 15 changes need 16 rows.
-    past = feed(Past(2, 0, 15), Y)
-    assert_allclose(past.changes(15), np.diff(Y, axis=0)[::-1][:15], rtol=1e-12)
-
-
 def test_earlier_values_and_the_newest_where_there_are_none():
     past = feed(Past(2, 0, 8), np.array([[1.0, 10.0], [2.0, NAN], [3.0, 30.0]]))
     expected = [[3.0, 30.0], [2.0, 10.0], [1.0, 10.0], [3.0, 30.0]]
@@ -153,7 +138,7 @@ def test_targets_after_the_room_was_used_again():
 
 
 @pytest.mark.parametrize("n_rows", [0, 1, 9, 20, 21, 47])
-def test_a_restored_past_goes_on_bit_for_bit(n_rows):
+def test_a_restored_past_resumes_bit_for_bit(n_rows):
     Y, X = random_rows(80)
     past = feed(Past(2, 2, 10), Y[:n_rows], X[:n_rows])
     state = past.state()
@@ -174,5 +159,5 @@ def test_a_restored_past_goes_on_bit_for_bit(n_rows):
 
 def test_no_series_and_no_inputs():
     past = feed(Past(0, 0, 2), np.zeros((5, 0)))
-    assert past.changes(3).shape == (3, 0)
+    assert past.values.shape == (0,)
     assert past.n_rows == 5

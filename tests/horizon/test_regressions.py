@@ -8,7 +8,8 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 from momostream.horizon.past import Past
 from momostream.horizon.regressions import BATCH, OWN_EVERY, REACH, OwnLags, WideLags
-from momostream.kernels.horizon import LEVEL_PENALTY, own_solve
+from momostream.kernels.horizon import own_solve
+from momostream.kernels.lags import LEVEL_PENALTY
 from tests import naive
 
 NAN = np.nan
@@ -97,7 +98,7 @@ def test_wide_weights_stay_close_between_refreshes(n_rows):
         assert_allclose(wide.W[k], exact, atol=0.1 if k else 0.01)
 
 
-def test_wide_lags_learn_a_linear_law():
+def test_wide_lags_learn_a_linear_relation():
     F, T = wide_rows(400, noise=0.0)
     wide = teach(WideLags(6, 3, penalties=(1e-6, 1e-6)), F, T)
     assert_allclose(wide.predict(F[0]), [T[0], T[0]], atol=1e-4)
@@ -200,7 +201,7 @@ def test_a_target_that_stood_still_may_move():
     assert_allclose(wide.W[0], expected, atol=0.01)
 
 
-def test_what_is_filled_in_is_no_larger_than_usual():
+def test_stand_ins_for_missing_values_are_not_larger_than_usual():
     F, T = wide_rows(100)
     wide = teach(WideLags(6, 3), F, T)
     wide.learn(100.0 * F[0], np.full(3, NAN))
@@ -227,7 +228,7 @@ def test_only_the_level():
 
 
 @pytest.mark.parametrize("n_rows", [0, 1, 63, 64, 130, 517])
-def test_restored_wide_lags_go_on_bit_for_bit(n_rows):
+def test_restored_wide_lags_resume_bit_for_bit(n_rows):
     F, T = wide_rows(600, gaps=0.1)
     wide = teach(WideLags(6, 3), F[:n_rows], T[:n_rows])
     state = wide.state()
@@ -321,7 +322,7 @@ def test_to_forget_a_season_is_as_never_to_have_had_one():
 
 
 @pytest.mark.parametrize("n_rows", [0, 1, 5, 90, 217])
-def test_restored_own_lags_go_on_bit_for_bit(n_rows):
+def test_restored_own_lags_resume_bit_for_bit(n_rows):
     past, own, Y, X = own_pair(240, seasons=(6,))
     run_own(past, own, Y[:n_rows], X[:n_rows])
     copy = OwnLags(3, 2, 1)

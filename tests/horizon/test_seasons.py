@@ -45,7 +45,7 @@ def test_the_season_most_series_have():
     assert find_season(Y) == 24
 
 
-def test_a_period_that_is_no_whole_number_is_rounded():
+def test_a_period_that_is_not_a_whole_number_is_rounded():
     assert find_season(wave(12.4, 400, 0.02)) == 12
 
 
@@ -95,6 +95,22 @@ def test_few_rows_have_no_season(n_rows):
 def test_four_seasons_must_have_been_seen():
     assert find_season(wave(24, 90, 0.0)) is None
     assert find_season(wave(24, 110, 0.0)) == 24
+
+
+def slow_changes_with_a_season(size, n_rows=600):
+    """Values whose changes are one slow wave and one of 12 rows, and how far the season stands out from its valley."""
+    t = np.arange(n_rows)
+    changes = np.sin(2.0 * np.pi * t / n_rows) + size * np.sin(2.0 * np.pi * t / 12)
+    at = [np.mean(changes[k:] * changes[: n_rows - k]) / np.mean(changes**2) for k in range(n_rows // 4)]
+    prominence = max(at[k] - min(at[:k]) for k in range(12, len(at), 12))
+    return np.r_[0.0, changes.cumsum()][:, None], prominence
+
+
+@pytest.mark.parametrize(("size", "expected", "season"), [(0.223, 0.099, None), (0.226, 0.1015, 12)])
+def test_a_season_stands_out_from_the_valley_before_it_by_a_tenth(size, expected, season):
+    Y, prominence = slow_changes_with_a_season(size)
+    assert prominence == pytest.approx(expected, abs=0.0005)
+    assert find_season(Y) == season
 
 
 def test_units_and_offsets_do_not_matter():

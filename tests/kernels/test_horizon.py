@@ -11,7 +11,7 @@ from momostream.kernels.horizon import (
     LEAST_BLEND,
     blend_learn,
     blend_solve,
-    members_learn,
+    components_learn,
     own_learn,
     own_predict,
     own_solve,
@@ -117,7 +117,7 @@ def test_past_rows_are_those_of_all_values(gaps, first):
             assert_allclose(inputs[rows], naive.kept_rows(X[: i + 1])[:, :2], rtol=1e-12, atol=1e-12)
     assert_array_equal(observed[rows], Y)
     seen = [np.flatnonzero(~np.isnan(column)) for column in Y.T]
-    assert_array_equal(n_missing, [len(Y) - 1 - places[-1] for places in seen])
+    assert_array_equal(n_missing, [len(Y) - 1 - rows[-1] for rows in seen])
     # Nothing is written outside.
     assert_array_equal(series[:first], -7.0)
     assert_array_equal(series[first + 45 :], -7.0)
@@ -221,7 +221,7 @@ def test_features_that_follow_from_others_have_no_weight():
     assert_allclose(F @ w, target, atol=1e-3)
 
 
-def test_round_off_is_no_feature():
+def test_round_off_is_not_a_feature():
     # Means of the same values differ from these in the last digit.
     Y = np.full((40, 1), 1e6 + 0.1)
     learnt = Learnt(2, 1, 1, (5,))
@@ -304,19 +304,19 @@ def test_blend_keeps_its_weights_while_an_expert_has_not_erred():
     assert_array_equal(weights, np.tile([0.5, 0.3, 0.2], (2, 1, 1)))
 
 
-# ---------------------------------------------------------------------------------------------- members
+# ---------------------------------------------------------------------------------------------- components
 
 
-def test_members_learn_as_one_by_one():
+def test_components_learn_as_one_by_one():
     rng = np.random.default_rng(0)
     forgetting = np.array([0.5, 0.9, 0.9998])
     errors = rng.normal(size=(60, 3, 2, 2))
     errors[rng.random(errors.shape) < 0.2] = np.nan
     squares, masses = np.zeros((2, 3, 2, 2))
     for row in errors:
-        members_learn(forgetting, row, squares, masses)
+        components_learn(forgetting, row, squares, masses)
     for m, h, p in np.ndindex(3, 2, 2):
-        square, mass = naive.member_moments(errors[:, m, h, p], forgetting[m])
+        square, mass = naive.component_moments(errors[:, m, h, p], forgetting[m])
         assert squares[m, h, p] == pytest.approx(square, rel=1e-12)
         assert masses[m, h, p] == pytest.approx(mass, rel=1e-12)
 

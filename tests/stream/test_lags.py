@@ -21,7 +21,7 @@ def linear_series(n_rows, seed=0, noise=0.0):
 
 
 def run(lags, X, Y, by_block=False):
-    """Predict and learn each row; returns locations and spreads ``(n, 2, 3, n_targets)``."""
+    """Predict and learn each row; returns locations and standard deviations ``(n, 2, 3, n_targets)``."""
     plane_rows = np.empty((len(X), 2, 3, Y.shape[1]))
     at = 0
     while at < len(X):
@@ -85,7 +85,7 @@ def test_rows_in_blocks_are_rows_one_by_one_bit_for_bit(gaps):
     one, many = Autoregression(2, 2), Autoregression(2, 2)
     assert_array_equal(run(many, X, Y, by_block=True), run(one, X, Y))
     assert_array_equal(many.A, one.A)
-    assert_array_equal(many.B, one.B)
+    assert_array_equal(many.W, one.W)
 
 
 def test_missing_targets():
@@ -168,13 +168,13 @@ def test_a_column_may_stay_constant_for_ever():
 
 def test_no_inputs_and_one_row():
     lags = Autoregression(0, 1)
-    location, spread = np.empty((2, 3, 1))
-    lags.predict(np.zeros(0), location, spread)
-    assert np.isinf(spread).all()
+    location, std = np.empty((2, 3, 1))
+    lags.predict(np.zeros(0), location, std)
+    assert np.isinf(std).all()
     lags.learn(np.zeros(0), np.array([4.0]))
-    lags.predict(np.zeros(0), location, spread)
+    lags.predict(np.zeros(0), location, std)
     assert_array_equal(location, 4.0)
-    assert np.isinf(spread).all()
+    assert np.isinf(std).all()
 
 
 def test_prediction_changes_nothing():
@@ -194,7 +194,7 @@ def test_prediction_changes_nothing():
 
 
 @pytest.mark.parametrize("stop", [0, 1, 2, 40, 333])
-def test_a_restored_regression_goes_on_bit_for_bit(stop):
+def test_a_restored_regression_resumes_bit_for_bit(stop):
     X, Y = linear_series(500, noise=0.1)
     Y[np.random.default_rng(4).random(Y.shape) < 0.1] = np.nan
     lags = Autoregression(2, 2)

@@ -202,7 +202,7 @@ def test_circuit_of_a_forecaster(forecaster):
     assert shown[7] == f"matern32\n{weights['matern32']:.2f}"
     assert shown[8] == f"residual\nmatern32\n{weights['residual matern32']:.2f}"
     assert set(weights.index[:6]) <= set(shown)
-    rows = [leaf.n_rows for tree in forecaster._model.plain.trees for leaf in tree.leaves()]
+    rows = [leaf.n_rows for tree in forecaster._model.experts.circuits["plain"].trees for leaf in tree.leaves()]
     assert {f"GP\n{n} rows" for n in rows} <= set(shown)
 
 
@@ -210,14 +210,14 @@ def test_what_a_forecaster_sees_is_named_in_its_order(forecaster):
     ax = plot_lengthscales(forecaster).axes[0]
     model = forecaster._model
     labels = words(ax.get_xticklabels())
-    assert len(labels) == model.circuit_width
+    assert len(labels) == model.features.n_coordinates
     wanted = ["power", "wind", *(f"{w} of the {p}" for p in ("day", "half day") for w in ("sine", "cosine"))]
     assert labels[:6] == wanted
     # Values of the columns at the newest row.
-    point = dict(zip(labels, model._points[(model.n_rows - 1) % 3][1:], strict=True))
+    point = dict(zip(labels, model.ring.points[(model.n_rows - 1) % 3][1:], strict=True))
     past = model.past
     assert point["wind"] == past.values[1]
-    assert point["change of power"] == pytest.approx(past.changes(1)[0][0])
+    assert point["change of power"] == pytest.approx(past.values[0] - past.earlier(np.array([1]))[0][0])
     assert point["wind one season ago"] == pytest.approx(past.earlier(np.array([5]))[0][1] - past.values[1])
 
 

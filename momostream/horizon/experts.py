@@ -1,0 +1,169 @@
+"""The experts whose forecasts are blended.  A new expert is built, named and asked here, and in `Paths`."""
+
+from __future__ import annotations
+
+from itertools import accumulate, pairwise
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from momostream.horizon.features import FeatureMap
+from momostream.horizon.past import Past
+from momostream.horizon.regressions import OwnLags, WideLags
+from momostream.horizon.settings import RESIDUAL, HorizonSettings
+from momostream.stream.circuits import Circuits
+from momostream.stream.tree import Tree
+
+__all__ = ["Experts"]
+
+Array = NDArray[np.float64]
+
+# A wider regression is left out: it would need more rows than feeds have.
+TOO_WIDE = 400
+
+
+class Experts:
+    """All experts of a model; the last value and the last season always take part.
+
+    Parameters
+    ----------
+    settings
+        Parameters of the model.
+    features
+        Map from rows to features.
+    n_series, n_inputs
+        Columns.
+
+    Attributes
+    ----------
+    own, wide
+        Regressions on the past of a series and on that of all series, each with two penalties; None if not wanted.
+    circuits
+        ``"plain"`` ones on changes, and ``"residual"`` ones on what the wide regression with the heavy penalty leaves,
+        as far as they are wanted.
+    names
+        Of all experts, in the order of the blend.
+    at
+        Which of these are ``"last"``, ``"season"``, ``"own"``, ``"wide"``, ``"plain"`` and ``"residual"``.
+    """
+
+    def __init__(self, settings: HorizonSettings, features: FeatureMap, n_series: int, n_inputs: int) -> None:
+        self.horizon, self.n_series, self.n_inputs = settings.horizon, n_series, n_inputs
+        self._steps, n_outputs = np.arange(1, settings.horizon + 1), settings.horizon * n_series
+        self.own: OwnLags | None = None
+        self.wide: WideLags | None = None
+        self.circuits: dict[str, Circuits] = {}
+        names = {"last": ["last value"], "season": ["season"]}
+        if "own lags" in settings.experts:
+            self.own = OwnLags(settings.horizon, n_series, n_inputs)
+            names["own"] = ["own lags, light", "own lags, heavy"]
+        if "wide lags" in settings.experts and features.n_features <= TOO_WIDE:
+            self.wide = WideLags(features.n_features, n_outputs)
+            names["wide"] = ["wide lags, light", "wide lags, heavy"]
+        if settings.plain is not None:
+            self.circuits["plain"] = Circuits(settings.plain, features.n_coordinates, n_outputs)
+            names["plain"] = list(settings.plain.experts)
+        if settings.residual is not None and self.wide is not None:
+            self.circuits["residual"] = Circuits(settings.residual, features.n_coordinates, n_outputs)
+            names["residual"] = [RESIDUAL + name for name in settings.residual.experts]
+        self.names = tuple(name for part in names.values() for name in part)
+        ends = accumulate((len(part) for part in names.values()), initial=0)
+        self.at = {part: slice(*both) for part, both in zip(names, pairwise(ends), strict=True)}
+
+    @property
+    def trees(self) -> dict[str, Tree]:
+        """The tree of each expert that has one, by its name."""
+        return {
+            name: tree
+            for part, circuits in self.circuits.items()
+            for name, tree in zip(self.names[self.at[part]], circuits.trees, strict=True)
+        }
+
+    def base(self, part: str, last: Array, located: Array) -> Array:
+        """The forecast that circuits add their changes to: the last value, or the wide regression."""
+        return last if part == "plain" else np.asarray(located[self.at["wide"].stop - 1])
+
+    # ------------------------------------------------------------------ learning
+
+    def learn(self, past: Past) -> None:
+        """Learn the newest row, in the experts that take each step on its own."""
+        if self.own is not None:
+            self.own.learn(past)
+            self.own.work()
+
+    def learn_origin(self, f: Array, point: Array, expected: Array, changes: Array, with_circuits: bool) -> None:
+        """Learn the changes after a row, in the experts that take all steps together.
+
+        Parameters
+        ----------
+        f, point
+            Features and point of the row.
+        expected
+            Changes that the wide regressions predicted at that row.
+        changes
+            From its values to those of the next ``horizon`` rows, one after the other; NaN is missing.
+        with_circuits
+            Whether circuits learn, too.
+        """
+        if self.wide is not None:
+            changes = self.wide.learn(f, changes)
+            self.wide.work()
+        if not with_circuits:
+            return
+        for part, circuits in self.circuits.items():
+            # A circuit learns the row that it predicted last.
+            self._predict(circuits, point)
+            circuits.learn_trees(point, changes if part == "plain" else changes - expected[-1])
+
+    # ------------------------------------------------------------------ forecasting
+
+    def locate(self, past: Past, seasons: tuple[int, ...], point: Array, expected: Array) -> tuple[Array, Array]:
+        """Forecasts of all experts ``(n_experts, horizon, n_series)``, and slopes of the regressions on own lags."""
+        H, P = self.horizon, self.n_series
+        located = np.empty((len(self.names), H, P))
+        located[self.at["last"]] = past.values
+        located[self.at["season"]] = self._season_ago(past, seasons)
+        slopes = np.zeros((2, H, P, self.n_inputs))
+        if self.own is not None:
+            self.own.predict(past, located[self.at["own"]], slopes)
+        if self.wide is not None:
+            located[self.at["wide"]] = past.values + expected.reshape(-1, H, P)
+        for part, circuits in self.circuits.items():
+            located[self.at[part]] = self.base(part, past.values, located) + self._predict(circuits, point)
+        return located, slopes
+
+    def _predict(self, circuits: Circuits, point: Array) -> Array:
+        """Changes that circuits expect, ``(n_trees, horizon, n_series)``; none where they know nothing."""
+        n, H, P = len(circuits.trees), self.horizon, self.n_series
+        location, std = np.empty((2, n, H * P))
+        circuits.predict_trees(point, location, std)
+        return np.where(np.isfinite(std), location, 0.0).reshape(n, H, P)
+
+    def _season_ago(self, past: Past, seasons: tuple[int, ...]) -> Array:
+        """The values of the same phase of the last season; the last values where there is none."""
+        if not seasons:
+            return np.broadcast_to(past.values, (self.horizon, self.n_series))
+        return past.earlier(seasons[0] * -(-self._steps // seasons[0]) - self._steps)
+
+    # ------------------------------------------------------------------ as plain data
+
+    def _parts(self) -> dict[str, Any]:
+        """All that learns, by its key in a state; None for experts that are not wanted."""
+        circuits = {part: self.circuits.get(part) for part in ("plain", "residual")}
+        return {"own": self.own, "wide": self.wide, **circuits}
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of what was learnt."""
+        return int(sum(part.nbytes for part in self._parts().values() if part is not None))
+
+    def state(self) -> dict[str, Any]:
+        """Everything as plain data."""
+        return {key: None if part is None else part.state() for key, part in self._parts().items()}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Restore from `state`."""
+        for key, part in self._parts().items():
+            if state[key] is not None:
+                part.restore(state[key])

@@ -1,0 +1,156 @@
+"""Futures that are drawn step by step: forecasts of any number of steps by a model of one step."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import ndtr, ndtri
+
+from momostream.distributions.marginals import Marginals
+from momostream.distributions.planes import DOF, LOCATION, SCALE, STD, WEIGHT
+from momostream.horizon.blend import JointForecast, StepSeriesCorrelation
+from momostream.horizon.past import SLOW_STEP
+from momostream.kernels.horizon import LONG, SHORT
+
+if TYPE_CHECKING:
+    from momostream.horizon.model import HorizonModel
+
+__all__ = ["Paths"]
+
+Array = NDArray[np.float64]
+
+# Groups of paths whose expectations stand for all in the distribution of a step.
+PATH_GROUPS = 12
+
+
+class Paths:
+    """Futures of a model of one step, drawn together.
+
+    Every path has a past of its own; experts, blend and distribution are those of the model.
+
+    Parameters
+    ----------
+    model
+        Which knows one step; nothing is learnt.
+    n_paths, horizon
+        Number of paths, and of steps of each.
+    X
+        Inputs of these steps, shape ``(horizon, n_inputs)``; NaN, or None, for those that stay as they are.
+    rng
+        Source of randomness.
+    """
+
+    def __init__(
+        self, model: HorizonModel, n_paths: int, horizon: int, X: Array | None, rng: np.random.Generator
+    ) -> None:
+        self.model, self.n_paths, self.horizon, self.rng = model, n_paths, horizon, rng
+        past = model.past
+        # No further back than any expert looks.
+        back = max(LONG, model.features.n_lags, *model.seasons) + 1
+        rows = slice(max(past.first, past.last + 1 - back), past.last + 1)
+        self.now = rows.stop - rows.start - 1
+        n_rows = self.now + 1 + horizon
+        self.series = np.zeros((n_paths, n_rows, 4, model.n_series))
+        self.series[:, : self.now + 1] = past.series[rows]
+        self.inputs = np.zeros((n_rows, 2, model.n_inputs))
+        self.inputs[: self.now + 1] = past.inputs[rows]
+        known = np.full((horizon, model.n_inputs), np.nan) if X is None else X
+        self.inputs[self.now + 1 :, 0] = np.where(np.isnan(known), past.inputs[past.last, 0], known)
+        self.inputs[self.now + 1 :, 1] = past.inputs[past.last, 1]
+        self.slow_step = max(SLOW_STEP, 1.0 / past.n_rows)
+
+    def joint(self) -> JointForecast:
+        """Draw the paths; the distribution of a step is the mixture of those that the paths have there."""
+        model, n, P = self.model, self.n_paths, self.model.n_series
+        components = model.joint().planes[:, :, 0]
+        moving = model.mixture.stands_still[:, None] == 0.0
+        root = np.linalg.cholesky(model.correlation.between_series)
+        planes = np.empty((5, len(components[LOCATION]) * min(PATH_GROUPS, n), self.horizon, P))
+        scores = np.empty((n, self.horizon, P))
+        for step in range(self.horizon):
+            last = self.series[:, self.now, 0]
+            blend = self._blend()
+            location = np.where(moving, blend[:, None], last[:, None])
+            planes[:, :, step] = _grouped(components, location)
+            z = self.rng.standard_normal((n, P)) @ root.T
+            marginals = Marginals(components[WEIGHT], location, components[SCALE], components[DOF])
+            self._append(marginals.quantile(np.clip(ndtr(z), 1e-9, 1.0 - 1e-9)))
+            ranks = np.argsort(np.argsort(self.series[:, self.now, 0], axis=0), axis=0)
+            scores[:, step] = ndtri((ranks + 0.5) / n)
+        correlation = StepSeriesCorrelation(self.horizon, P)
+        for path in scores:
+            correlation.learn(path)
+        return JointForecast(planes, correlation)
+
+    def _blend(self) -> Array:
+        """The blended forecast of the next step of each path, shape ``(n_paths, n_series)``."""
+        model, experts, n = self.model, self.model.experts, self.n_paths
+        last = self.series[:, self.now, 0]
+        located = np.empty((len(experts.names), n, model.n_series))
+        located[experts.at["last"]] = last
+        located[experts.at["season"]] = last
+        if model.seasons and self.now + 1 >= model.seasons[0]:
+            located[experts.at["season"]] = self.series[:, self.now + 1 - model.seasons[0], 0]
+        if experts.own is not None:
+            located[experts.at["own"]] = self._own_lags()
+        features, points = self._features()
+        if experts.wide is not None:
+            located[experts.at["wide"]] = last + experts.wide.predict(experts.wide.cut(features))
+        for part, circuits in experts.circuits.items():
+            base = experts.base(part, last, located)
+            for k, tree in enumerate(circuits.trees, experts.at[part].start):
+                location, std = np.empty((2, n, model.n_series))
+                tree.predict_rows(np.ascontiguousarray(points[:, tree.start :]), location, std)
+                located[k] = base + np.where(np.isfinite(std), location, 0.0)
+        return np.einsum("knp,pk->np", located, model.blend.weights[0])
+
+    def _own_lags(self) -> Array:
+        """Forecasts of the regressions on own lags, shape ``(2, n_paths, n_series)``."""
+        model, own, P = self.model, self.model.experts.own, self.model.n_series
+        assert own is not None
+        change = self.inputs[self.now + 1, 0] - self.inputs[self.now, 0]
+        located = np.empty((2, self.n_paths, P))
+        location, slope = np.empty((2, 1, P)), np.empty((2, 1, P, model.n_inputs))
+        for path in range(self.n_paths):
+            own.predict_at(self.series[path], self.inputs, 0, self.now, location, slope)
+            located[:, path] = (location + slope @ change)[:, 0]
+        return located
+
+    def _features(self) -> tuple[Array, Array]:
+        """Features for the wide regression and points for the circuits."""
+        model, now = self.model, self.now
+        n_drawn = now - (self.series.shape[1] - 1 - self.horizon)
+        lags = model.features.seasonal_lags
+        earlier = np.repeat(self.series[:, now : now + 1, 0], len(lags), axis=1)
+        # Unlike `Past.earlier`, which takes each of the two rows as soon as it is there.
+        if len(lags) and now >= lags[0]:
+            earlier = self.series[:, now - lags, 0]
+        return model.features.newest(model.n_rows - 1.0 + n_drawn, self.series, self.inputs, 0, now, earlier)
+
+    def _append(self, values: Array) -> None:
+        """Append a step to every path."""
+        self.now += 1
+        before, row = self.series[:, self.now - 1], self.series[:, self.now]
+        row[:, 0] = values
+        row[:, 1] = before[:, 1] + self.slow_step * (values - before[:, 1])
+        row[:, 2] = self.series[:, max(self.now + 1 - SHORT, 0) : self.now + 1, 0].mean(axis=1)
+        row[:, 3] = self.series[:, max(self.now + 1 - LONG, 0) : self.now + 1, 0].mean(axis=1)
+
+
+def _grouped(components: Array, location: Array) -> Array:
+    """The mixture over all paths of planes ``(5, n_components, n_series)``, in a few groups of paths.
+
+    ``location`` has the shape ``(n_paths, n_components, n_series)``. Paths of a group, neighbours in what they expect,
+    become one component, and the variance between them adds to its own.
+    """
+    parts = np.array_split(np.sort(location, axis=0), min(PATH_GROUPS, len(location)))
+    planes = np.empty((5, len(parts), *components.shape[1:]))
+    planes[:] = components[:, None]
+    for group, part in enumerate(parts):
+        planes[LOCATION, group] = part.mean(axis=0)
+        for plane in (STD, SCALE):
+            planes[plane, group] = np.sqrt(components[plane] ** 2 + part.var(axis=0))
+        planes[WEIGHT, group] = components[WEIGHT] * len(part) / len(location)
+    return planes.reshape(5, -1, components.shape[2])

@@ -1,0 +1,156 @@
+"""Forecasts as they were made, kept until all their values have come."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from momostream.horizon.past import Past
+from momostream.kernels.horizon import recall
+
+__all__ = ["MadeForecast", "Recalled", "Ring"]
+
+Array = NDArray[np.float64]
+
+
+class MadeForecast(NamedTuple):
+    """A forecast for inputs that stay as they are.
+
+    Parameters
+    ----------
+    located
+        Of each expert, shape ``(n_experts, horizon, n_series)``.
+    slopes
+        By how much those of the regressions on own lags move with each input, shape ``(2, horizon, n_series,
+        n_inputs)``.
+    planes
+        Of the mixture around the blend, shape ``(5, n_components, horizon * n_series)``.
+    blend_slope
+        By how much the blend moves with each input, shape ``(horizon, n_series, n_inputs)``.
+    """
+
+    located: Array
+    slopes: Array
+    planes: Array
+    blend_slope: Array
+
+
+class Recalled(NamedTuple):
+    """Forecasts of the newest row, those made one row ago first; arrays that are written over at the next row.
+
+    Parameters
+    ----------
+    values
+        The values of the row, NaN where there was no forecast, shape ``(horizon, n_series)``.
+    errors
+        Of each expert, shape ``(n_experts, horizon, n_series)``.
+    planes
+        Of the mixtures, shape ``(5, n_components, horizon * n_series)``.
+    """
+
+    values: Array
+    errors: Array
+    planes: Array
+
+
+class Ring:
+    """The newest ``horizon`` forecasts, and the features they were made from, by slot: their row modulo the horizon.
+
+    Parameters
+    ----------
+    horizon, n_series, n_inputs, n_experts, n_components
+        Sizes of a forecast.
+    n_coordinates, n_features, n_wide
+        Sizes of a point and of its features, and number of regressions that predict from these.
+    every
+        Of so many forecasts one is learnt from: those between overlap by much and have much the same errors.
+
+    Attributes
+    ----------
+    located, slopes, blend_slope, planes
+        As in `MadeForecast`, with axes ``(slot, step, ...)``.
+    scores
+        Normal scores of the values that have come, shape ``(horizon, horizon, n_series)``.
+    points, features
+        Those that the experts saw.
+    expected
+        Changes that the wide regressions predicted, shape ``(horizon, n_wide, horizon * n_series)``.
+    """
+
+    #: Attributes that a state holds, and their keys.
+    _KEYS = {
+        "located": "located", "slopes": "sloped", "blend_slope": "blend_slope", "planes": "laws", "scores": "scores",
+        "points": "points", "features": "features", "expected": "expected",
+    }  # fmt: skip
+
+    def __init__(
+        self,
+        *,
+        horizon: int,
+        n_series: int,
+        n_inputs: int,
+        n_experts: int,
+        n_components: int,
+        n_coordinates: int,
+        n_features: int,
+        n_wide: int,
+        every: int,
+    ) -> None:
+        H, P, D, K, M = horizon, n_series, n_inputs, n_experts, n_components
+        self.horizon, self.every = horizon, every
+        self.located = np.zeros((H, H, K, P))
+        self.slopes = np.zeros((H, H, 2, P, D))
+        self.blend_slope = np.zeros((H, H, P, D))
+        self.planes = np.zeros((H, H, 5, M, P))
+        self.scores = np.full((H, H, P), np.nan)
+        self.points = np.zeros((H, 1 + n_coordinates))
+        self.features, self.expected = np.zeros((H, n_features)), np.zeros((H, n_wide, H * P))
+        self._steps = np.arange(1, H + 1)
+        self._recalled = Recalled(np.empty((H, P)), np.empty((K, H, P)), np.empty((5, M, H * P)))
+
+    def is_kept(self, row: int) -> bool:
+        """Whether the forecast of a row is learnt from, as `momostream.kernels.horizon.recall` has it."""
+        return row % self.every == row // self.horizon % self.every
+
+    def keep(self, row: int, made: MadeForecast) -> None:
+        """Keep the forecast of a row until all its values are there."""
+        slot = row % self.horizon
+        self.located[slot] = made.located.swapaxes(0, 1)
+        self.slopes[slot] = made.slopes.swapaxes(0, 1)
+        self.blend_slope[slot] = made.blend_slope
+        shape = (*made.planes.shape[:2], self.horizon, -1)
+        self.planes[slot] = made.planes.reshape(shape).transpose(2, 0, 1, 3)
+
+    def recall(self, row: int, y: Array, past: Past, own: int, stands_still: Array) -> Recalled:
+        """The forecasts of a row that has just come with values ``y``, given the inputs that came.
+
+        ``own`` is the first of the two experts that move with the inputs, 0 if there are none; ``stands_still`` marks
+        the components that do not move.
+        """
+        recall(
+            row, self.every, past.last, y, past.inputs, own, stands_still, self.located, self.slopes, self.blend_slope,
+            self.planes, *self._recalled,
+        )  # fmt: skip
+        return self._recalled
+
+    def add_scores(self, row: int, scores: Array) -> None:
+        """Keep the normal scores ``(horizon, n_series)`` of a row under the forecasts of it."""
+        n = min(self.horizon, row)
+        steps = self._steps[:n]
+        self.scores[(row - steps) % self.horizon, steps - 1] = scores[:n]
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes held."""
+        return sum(getattr(self, name).nbytes for name in self._KEYS)
+
+    def state(self) -> dict[str, Any]:
+        """Everything as plain data."""
+        return {key: getattr(self, name).copy() for name, key in self._KEYS.items()}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Restore from `state`."""
+        for name, key in self._KEYS.items():
+            setattr(self, name, state[key].copy())

@@ -79,7 +79,7 @@ class Feed(NamedTuple):
 class Series(NamedTuple):
     """Series to forecast, one column each, in order of arrival; NaN where a value is missing.
 
-    ``times`` are those of the rows where the file tells the date, else None.
+    ``times`` are those of the rows where the file has dates, else None.
     """
 
     names: list[str]
@@ -89,10 +89,10 @@ class Series(NamedTuple):
 
 def folder() -> Path:
     """Where the data sets are; exits with a clear word if they are not there."""
-    place = Path(os.environ.get("MOMOSTREAM_DATA", ROOT.parent / "shared" / "data"))
-    if not (place / "columns.json").is_file():
-        raise SystemExit(f"no data sets in {place}: set MOMOSTREAM_DATA to the folder that holds columns.json")
-    return place
+    folder = Path(os.environ.get("MOMOSTREAM_DATA", ROOT.parent / "shared" / "data"))
+    if not (folder / "columns.json").is_file():
+        raise SystemExit(f"no data sets in {folder}: set MOMOSTREAM_DATA to the folder that holds columns.json")
+    return folder
 
 
 def about() -> dict[str, Any]:
@@ -220,11 +220,11 @@ def known() -> dict[str, dict[str, Any]]:
     return described
 
 
-def checked(place: Path, sets: dict[str, dict[str, Any]]) -> dict[str, str]:
+def checked(folder: Path, sets: dict[str, dict[str, Any]]) -> dict[str, str]:
     """For each set ``"ok"``, ``"missing"``, or ``"another file"`` than the one that is known."""
     found = {}
     for name, described in sets.items():
-        path = place / described["file"]
+        path = folder / described["file"]
         if not path.is_file():
             found[name] = "missing"
         elif hashlib.sha256(path.read_bytes()).hexdigest() != described["sha256"]:

@@ -116,8 +116,8 @@ def run_embedded(path: Path, store: Path, share: tuple[int, int] | None, budget:
         with Fleet(make_model(PLAN, SETTINGS), store=opened, memory_budget=budget, kin=False) as fleet:
             run = Run(feed, fleet, PLAN, bad_rows="skip", share=share)
             run.lines = Lines(PLAN.targets, False, "jsonl" if in_store else "csv", PLAN.key)
-            place = None if in_store else Sink(store.with_suffix(".csv"), run.lines.header)
-            run.predictions = Channel("outputs", place)
+            sink = None if in_store else Sink(store.with_suffix(".csv"), run.lines.header)
+            run.predictions = Channel("outputs", sink)
             of_models = []
             commit = fleet.commit
 
@@ -127,8 +127,8 @@ def run_embedded(path: Path, store: Path, share: tuple[int, int] | None, budget:
 
             fleet.commit = counted  # type: ignore[method-assign]
             run.run()
-            if place is not None:
-                place.close()
+            if sink is not None:
+                sink.close()
             found = {"rows": run.n_rows, "bad": run.n_bad, "keys": len(fleet), "live": fleet.n_live}
     cpu, seconds = time.process_time() - began, time.monotonic() - wall
     return found | {
@@ -238,7 +238,7 @@ def try_disk() -> list[dict[str, Any]]:
             found.append({"what": what, "message": call([*command, "--store", str(store)])})
         store.write_bytes(kept)
         found.append(
-            {"what": "the undamaged store again", "message": call([*command, "--store", str(store)]) or "(goes on)"}
+            {"what": "the undamaged store again", "message": call([*command, "--store", str(store)]) or "(resumes)"}
         )
         return [{**line, "message": line["message"].replace(f"{folder}/", "")} for line in found]
 
@@ -264,7 +264,7 @@ def on_a_full_disk(folder: Path, command: list[str]) -> str:
         with Store(store, read_only=True) as reader:
             stands = reader.sources()[0].number if reader.sources() else 0
             models = sum(reader.load(key).n_rows for key in reader.keys())
-        return f"{first}; the store can be read, stands behind row {stands:,}, and its models have {models:,} rows"
+        return f"{first}; the store can be read, stopped after row {stands:,}, and its models have {models:,} rows"
     finally:
         subprocess.run(["umount", str(disk)], check=False)
 
@@ -345,14 +345,14 @@ def main() -> None:
         for n_keys, n_rows in sizes.items():
             if n_keys not in (options.keys or sizes):
                 continue
-            tell(f"embedded, {n_keys:,} keys, {n_rows:,} rows")
+            announce(f"embedded, {n_keys:,} keys, {n_rows:,} rows")
             for run in embedded(n_keys, n_rows, 1 if options.quick else REPEATS):
                 add({"kind": "embedded"} | run)
     tasks = spark_tasks() if "spark" in asked else []
     tasks += [{"kind": "dask", "rows": 30_000}] if "dask" in asked else []
     tasks += kill_tasks(QUICK_KILLS if options.quick else KILLS) if "kills" in asked else []
     for task in tasks:
-        tell(", ".join(f"{name} {value}" for name, value in task.items()))
+        announce(", ".join(f"{name} {value}" for name, value in task.items()))
         found = in_own_process("benchmarks.fleet", task)
         add(
             {**found, **task, "kills": found["kills"], "asked": task["kills"]}
@@ -360,7 +360,7 @@ def main() -> None:
             else found | task
         )
     if "disk" in asked:
-        tell("full disks and damaged stores")
+        announce("full disks and damaged stores")
         add({"kind": "disk", "trials": try_disk()})
     text = report(results if options.quick else latest(kept_results(RESULTS / "fleet.jsonl")))
     print(text)
@@ -374,7 +374,7 @@ def latest(results: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return list({tuple(str(result.get(name)) for name in names): result for result in results}.values())
 
 
-def tell(what: str) -> None:
+def announce(what: str) -> None:
     """Say what is done now."""
     print(what, file=sys.stderr, flush=True)
 

@@ -43,7 +43,7 @@ BATCH = 200
 QUICK = {"feeds": ["windturbine", "etth1"], "horizons": [6, 10], "models": ["momostream", "last_value", "ridge"]}
 
 
-# ---------------------------------------------------------------------- models behind one face
+# ---------------------------------------------------------------------- models with one interface
 
 
 class Model(Protocol):

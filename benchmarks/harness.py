@@ -67,11 +67,11 @@ def peak_gigabytes() -> float:
 
 
 def from_kernel(path: str, name: str) -> int:
-    """The number behind a name in one of the kernel's files about this process."""
+    """The number of this name in one of the kernel's files about this process."""
     for line in Path(path).read_text().splitlines():
         if line.startswith(name):
             return int(line.split()[1])
-    raise RuntimeError(f"{path} does not tell {name}")
+    raise RuntimeError(f"{path} does not hold {name}")
 
 
 def bytes_held(thing: Any) -> int:
@@ -140,8 +140,8 @@ def carry_out(
 ) -> None:
     """Run the tasks of ``benchmarks.name`` and print the report.
 
-    Where results are kept, each task has a process of its own. A run that fails is a result too; its failure is told at
-    the end.
+    Where results are kept, each task has a process of its own. A run that fails is a result too; its failure is reported
+    at the end.
     """
     path = RESULTS / f"{name}.jsonl"
     where = about()

@@ -297,7 +297,7 @@ def forecast(n_rows: int) -> Answer:
     ]  # fmt: skip
     recursive = MOMoGPForecaster(strategy="recursive", seed=0)
     spent, before = np.zeros((3, n_rows)), dict.fromkeys(names, 0.0)
-    for place, (x, y) in enumerate(islice(rows(), n_rows)):
+    for number, (x, y) in enumerate(islice(rows(), n_rows)):
         now = {**y, INPUTS[0]: x[INPUTS[0]]}
         for model, cost in zip(models, spent, strict=True):
             start = clock()
@@ -307,7 +307,7 @@ def forecast(n_rows: int) -> Answer:
             else:
                 model.predict_one(before, with_dist=True)
                 model.learn_one(before, now)
-            cost[place] = (clock() - start) / 1e3
+            cost[number] = (clock() - start) / 1e3
         before = now
         recursive.learn_one(now)
     late = spent[:, n_rows // 3 :]

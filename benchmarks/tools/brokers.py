@@ -182,7 +182,7 @@ class MockKafka:
         return f"kafka://{self.address}/{topic}"
 
     def start(self) -> None:
-        """Start it, and wait until it tells its address."""
+        """Start it, and wait until it prints its address."""
         command = [sys.executable, "-c", _MOCK, str(self.n_brokers)]
         pipe = subprocess.PIPE
         self._process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL, text=True)
@@ -249,7 +249,7 @@ class _Publication:
             self._changed.notify_all()
 
     def publish(self, topic: str, message: bytes) -> bool:
-        """Send it as soon as the window has a place; False when the connection is gone."""
+        """Send it as soon as the window has room; False when the connection is gone."""
         if not self.wait(lambda: self._is_connected and self._n_sent - self.n_acknowledged < self._window):
             return False
         self._n_sent += 1
@@ -283,7 +283,7 @@ def publish_mqtt(
 
     Mosquitto acknowledges a row first and writes it to its file a moment later: what it has acknowledged in between is
     lost when it is killed. After every loss of the connection the last `resent` rows are therefore sent again, before
-    any new one; whoever receives them drops by their sequence those that it has.
+    any new one; the receiver drops by their sequence those that it has.
 
     It only writes when something has changed that it counts as a change. A row that goes straight to a client is none,
     and all that this client has not acknowledged is lost, unless rows are published with the flag `retain`.

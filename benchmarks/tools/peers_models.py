@@ -111,7 +111,7 @@ class BayesianLinear(OnePerTarget):
 
 
 class WindowGP:
-    """scikit-learn's Gaussian process of the last rows, fitted anew at each row, with a new kernel every ``TUNED``.
+    """scikit-learn's Gaussian process of the last rows, refitted at each row, with a new kernel every ``TUNED``.
 
     Fitting it less often is far worse where a feed moves on: the rows since then are not in it.
     """

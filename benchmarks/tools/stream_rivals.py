@@ -244,7 +244,7 @@ def tuned(kernel: Kernel, X: Array, Y: Array) -> Kernel:
 
 
 class WindowGP:
-    """Gaussian process on the last ``size`` rows, factorised anew for each row.
+    """Gaussian process on the last ``size`` rows, factorised again for each row.
 
     Tuned every ``size`` rows, and after a quarter and a half of the first ``size``.
     """

@@ -140,8 +140,8 @@ def carry_out(
 ) -> None:
     """Run the tasks of ``benchmarks.name`` and print the report.
 
-    Where results are kept, each task has a process of its own. A run that fails is a result too; its failure is reported
-    at the end.
+    Where results are kept, each task has a process of its own. A run that fails is a result too; its failure is
+    reported at the end.
     """
     path = RESULTS / f"{name}.jsonl"
     where = about()

@@ -59,7 +59,7 @@ STARTED, ANSWER = "started", "answer "
 
 
 def write_farm(folder: Path, n_keys: int, n_files: int, rows_per_file: int, seed: int = 0, bad: bool = False) -> None:
-    """Write the rows of a farm, so many of each turbine per file; with ``bad`` ones, which are rejected, in every file."""
+    """Write the rows of a farm, so many of each turbine per file; ``bad`` adds rows to every file that are rejected."""
     folder.mkdir(parents=True)
     rows = iter(WindFarm(n_keys, seed=seed))
     before: list[dict[str, Any]] = []

@@ -90,9 +90,11 @@ def report(results: list[Result]) -> str:
     parts += ["## Cost and failures", *cost_tables(grid)]
     parts += ["## By step: RMSE / MAE", *step_tables(online)]
     parts.append(
-        "Rows are feed and horizon. RMSE: mean over steps and series. NLPD: nats per value. The best of each row is bold; "
+        "Rows are feed and horizon. RMSE: mean over steps and series. NLPD: nats per value. The best of each "
+        "row is bold; "
         "runs that were cut at their CPU limit show the rows they did and are not compared. The distributions "
-        f"of statsforecast's points learn from every {STRIDE}th residual only. That moves their CRPS and NLPD either way "
+        f"of statsforecast's points learn from every {STRIDE}th residual only. That moves their CRPS and NLPD "
+        f"either way "
         "(the NLPD of the last value by -.24 to +.16), not their RMSE and MAE."
     )
     return "\n\n".join(parts)

@@ -300,7 +300,8 @@ def note(results: list[Result]) -> str:
     text = (
         "RMSE and CRPS are relative to momostream's, geometric means over the feeds: above 1, momostream is better. "
         "CRPS and coverage belong to distributions that a model gives by itself; a cell is empty where a model gives "
-        "none, or where memory was not measured. CPU time per row is the mean with all tuning, fits and growth, and kB what the model holds "
+        "none, or where memory was not measured. CPU time per row is the mean with all tuning, fits and "
+        "growth, and kB what the model holds "
         "at the end, geometric means over the feeds. Bold: a peer is ahead of momostream, which has its defaults. The "
         "settings of the peers are in `benchmarks/tools`; river's models are one per target where they know only one."
     )
@@ -313,7 +314,8 @@ def about(job: str, grid: Grid) -> str:
     if job == "stream":
         return (
             f"The first {rows} rows in file order, predict then learn; the first {UNSCORED} rows are not scored. "
-            "The best of each row is bold. `stream.md` turns points into distributions by their residuals. The Gaussian "
+            "The best of each row is bold. `stream.md` turns points into distributions by their residuals. The "
+            "Gaussian "
             "processes are fitted at each row, with a new kernel every 300. The Bayesian regression is as it comes: it "
             "neither learns the noise nor forgets. Turning a row into what river takes, some 5 us "
             "a call, is counted for its models, not for momostream."
@@ -326,7 +328,8 @@ def about(job: str, grid: Grid) -> str:
     text = (
         f"The first {rows} rows, so many steps ahead: {steps}. Every {STRIDE}th origin from row {UNSCORED_ORIGINS} on "
         "is scored. All learn every row and forecast from it, but those of statsforecast, which are fitted every "
-        f"{REFIT} rows, forecast from every {STRIDE}th only; their cost is all CPU time over all rows. Their distributions "
+        f"{REFIT} rows, forecast from every {STRIDE}th only; their cost is all CPU time over all rows. Their "
+        f"distributions "
         "are normal, with the width of the 90 % interval that they give. Seasons longer than 48 rows, as those of "
         "tetouan_power and turkey_wind_scada, are too long for all but the last season and momostream, which gets "
         "the time of each row. The best of each row is bold. `forecast.md` turns points into distributions by "

@@ -155,6 +155,7 @@ def test_the_rule_itself(module, source, n_complaints):
     assert len(upward(module, source)) == n_complaints
 
 
+@pytest.mark.system
 def test_import_is_light():
     heavy = ["river", "sklearn", "pandas", "matplotlib", "numba"]
     code = f"import sys, momostream; print([name for name in {heavy} if name in sys.modules])"

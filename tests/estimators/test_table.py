@@ -39,6 +39,7 @@ def quick(**parameters):
     return MOMoGPRegressor(**{"max_iterations": 3, "random_state": 0, **parameters})
 
 
+@pytest.mark.contract
 @parametrize_with_checks(
     [
         MOMoGPRegressor(max_iterations=5),

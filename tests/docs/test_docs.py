@@ -259,7 +259,7 @@ def test_every_public_module_is_documented(site):
 
 
 @pytest.mark.parametrize(
-    ("page", "name", "default"), [("online", "tuning_evaluations", "20"), ("feeds", "format", "None")]
+    ("page", "name", "default"), [("regressor", "tuning_evaluations", "20"), ("feeds", "format", "None")]
 )
 def test_parameters_are_shown_with_their_own_defaults(site, page, name, default):
     text = (site / "api" / f"{page}.html").read_text(encoding="utf-8")

@@ -235,7 +235,7 @@ def checked(folder: Path, sets: dict[str, dict[str, Any]]) -> dict[str, str]:
 
 
 def page(sets: dict[str, dict[str, Any]]) -> str:
-    """What is known about the sets, as markdown."""
+    """The page about the data sets, as markdown."""
     parts = [
         "# The data behind the benchmarks",
         "The sets are not part of the repository. Benchmarks look for them in the folder that the environment variable "

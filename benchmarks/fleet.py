@@ -1,4 +1,4 @@
-"""What a fleet costs: rows per second, memory and bytes for 1, 100 and 10,000 keys; and whether kills leave a trace.
+"""The cost of a fleet: rows per second, memory and bytes for 1, 100 and 10,000 keys; and whether kills leave a trace.
 
     python -m benchmarks.fleet [embedded | spark | dask | kills | disk ...] [--keys 1 100 10000] [--quick]
 
@@ -205,7 +205,7 @@ def embedded(n_keys: int, n_rows: int, repeats: int) -> list[dict[str, Any]]:
 
 
 def try_disk() -> list[dict[str, Any]]:
-    """What appears on the screen when a disk is full and a store is damaged."""
+    """Messages of the command line when a disk is full and when a store is damaged."""
     with scratch() as folder:
         path = folder / "farm.csv"
         write_farm(path, 20, 2000)
@@ -244,7 +244,7 @@ def try_disk() -> list[dict[str, Any]]:
 
 
 def call(arguments: list[str]) -> str:
-    """What a command says on its standard error."""
+    """Messages of a command on its standard error."""
     done = subprocess.run([sys.executable, "-m", "momostream", *arguments], capture_output=True, text=True, check=False)
     return f"{done.stderr.strip()} (exit {done.returncode})" if done.returncode else done.stderr.strip()
 
@@ -332,7 +332,7 @@ def main() -> None:
     os.environ.update(dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"), "1"))
     asked = options.what or (QUICK_PARTS if options.quick else PARTS)
     if unknown := [part for part in asked if part not in PARTS]:
-        parser.error(f"there is no part {unknown[0]!r}: use {', '.join(PARTS)}")
+        parser.error(f"unknown part {unknown[0]!r}: use {', '.join(PARTS)}")
     where, results = about(), []
 
     def add(found: dict[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""What the benchmarks share: scores, cost in a process of its own, kept results, tables with versions and machine."""
+"""Shared by the benchmarks: scores, cost in a process of its own, kept results, tables with versions and machine."""
 
 from __future__ import annotations
 
@@ -190,7 +190,7 @@ def mean_and_deviation(values: list[float], digits: int) -> str:
 
 
 def about() -> dict[str, Any]:
-    """What a kept result says of where it comes from: date, revision, command, versions, machine."""
+    """Origin of a kept result: date, revision, command, versions, machine."""
     return {
         "date": datetime.now().isoformat(timespec="seconds"),
         "revision": revision(),
@@ -202,7 +202,7 @@ def about() -> dict[str, Any]:
 
 
 def origin(name: str, results: list[dict[str, Any]]) -> str:
-    r"""Where the figures of a report come from, one line from what `about` left in its results.
+    r"""Origin of the figures of a report: one line, from the fields that `about` added to its results.
 
     Examples
     --------

@@ -191,7 +191,7 @@ def tasks(parts: list[str], seeds: int, quick: bool) -> list[dict[str, Any]]:
 
 
 def key(task: dict[str, Any]) -> str:
-    """What makes two measurements the same."""
+    """The fields that identify a measurement."""
     return json.dumps([task[name] for name in ("part", "set", "model", "seed", "parameters")])
 
 

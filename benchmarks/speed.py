@@ -1,4 +1,4 @@
-"""What a row costs: time, pauses, memory and growth of `momostream.MOMoGPRegressor`, against the targets set for them.
+"""The cost of a row: time, pauses, memory and growth of `momostream.MOMoGPRegressor`, against the targets set for them.
 
     python -m benchmarks.speed [question ...] [--rows N] [--quick]
 
@@ -58,7 +58,7 @@ KEPT = RESULTS / "speed.jsonl"
 N_INPUTS, N_TARGETS, N_HIDDEN = 8, 6, 20
 INPUTS, TARGETS = [f"x{k}" for k in range(N_INPUTS)], [f"y{k}" for k in range(N_TARGETS)]
 CHUNK = 1024
-# What is left of an input after one row, and rows in which a phase of the map goes round, typically.
+# Correlation of an input with its next row, and typical rows of one turn of a phase of the map.
 PERSISTENCE, ROUND = 0.95, 20_000
 FRAME = 256
 # Shorter feeds would leave parts without any row or frame to measure.

@@ -58,7 +58,7 @@ QUICK = {"feeds": ["windturbine", "gas_turbine"], "models": ["momostream", "yard
 
 
 class Model(Protocol):
-    """What a run needs; only ``predict`` and ``learn`` are timed."""
+    """The methods that a run needs; only ``predict`` and ``learn`` are timed."""
 
     def rows(self, X: Array, Y: Array) -> Iterable[tuple[Any, Any]]:
         """Inputs and targets as the model takes them; a missing target is NaN in ``Y``."""

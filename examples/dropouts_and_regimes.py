@@ -27,7 +27,7 @@ PHASES = {
 
 
 def pump_station(n_rows: int, seed: int = 0) -> pd.DataFrame:
-    """What really happens, every minute."""
+    """The true values, every minute."""
     rng = np.random.default_rng(seed)
     flow = surge = 0.0
     rows = []
@@ -43,7 +43,7 @@ def pump_station(n_rows: int, seed: int = 0) -> pd.DataFrame:
 
 
 def as_reported(truth: pd.DataFrame, seed: int = 1) -> pd.DataFrame:
-    """What arrives of it."""
+    """The rows and readings that arrive."""
     reported = truth.copy()
     reported.iloc[SILENT, reported.columns.get_loc("flow")] = np.nan
     is_lost = np.random.default_rng(seed).random(len(truth)) < 0.02

@@ -27,7 +27,7 @@ PLAN = Plan(("flap_1", "edge_1"), WindTurbine.INPUTS, time="time", key="turbine"
 
 
 def write_rows(folder: Path) -> None:
-    """The farm as Parquet files, each with some rows of every turbine; the last one has two that are no good."""
+    """The farm as Parquet files, each with some rows of every turbine; the last one has two that cannot be used."""
     size = N_TURBINES * ROWS_PER_FILE
     rows = WindFarm(N_TURBINES, seed=0).take(N_FILES * size)
     frame = pd.DataFrame([{"turbine": key, **x, **y} for key, x, y in rows])

@@ -60,7 +60,7 @@ def watch(turbine: WindTurbine, model: MOMoGPRegressor, frozen: MOMoGPRegressor,
 
 
 def phases(times: pd.DatetimeIndex, episodes: pd.DataFrame) -> pd.Series:
-    """What was going on at each of these times."""
+    """The phase at each of these times."""
     well, begun, lasting, over = PHASES
     phase = pd.Series(well, index=times)
     for episode in episodes.itertuples():

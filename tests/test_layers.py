@@ -1,4 +1,4 @@
-"""Imports point down: who may import whom, and what `import momostream` may load."""
+"""Imports point up the list of packages; `import momostream` stays light."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ DOORS = {"__main__", "fleet", "metrics", "plotting", "report", "sklearn", "spark
 # Higher packages that a lower one may reach, inside functions only: `model.save()`, `forecast.plot()`.
 LATE = {"storage", "show"}
 
-# What packages may know beside the standard library and packages further up, where it is less than everything.
+# Third-party packages that a package may import, for those that may not import all.
 THIRD_PARTY = {
     "_numbers": {"numpy"},
     "kernels": {"numpy", "numba"},

@@ -24,7 +24,7 @@ from typing import Any, Self
 
 # Debian puts it where only root's PATH looks.
 MOSQUITTO = shutil.which("mosquitto") or shutil.which("mosquitto", path="/usr/sbin:/usr/local/sbin")
-# What a consumer that must not lose anything asks of mosquitto. Its defaults keep 1000 messages for a client that is
+# Settings of mosquitto for a consumer that must not lose anything. Its defaults keep 1000 messages for a client that is
 # away, drop all others without a word, and write nothing to the disk.
 SAFE = (
     "persistence true",
@@ -48,14 +48,14 @@ sys.stdin.read()
 
 
 def missing_mqtt() -> str | None:
-    """What tests with MQTT lack here; None where they can run."""
+    """Why tests with MQTT cannot run here; None if they can."""
     if importlib.util.find_spec("paho") is None:
         return "needs paho-mqtt: pip install 'momostream[mqtt]'"
     return None if MOSQUITTO else "needs the mosquitto broker: apt install mosquitto"
 
 
 def missing_kafka() -> str | None:
-    """What tests with Kafka lack here; None where they can run."""
+    """Why tests with Kafka cannot run here; None if they can."""
     found = importlib.util.find_spec("confluent_kafka")
     return None if found else "needs confluent-kafka: pip install 'momostream[kafka]'"
 
@@ -70,7 +70,7 @@ def free_port() -> int:
         with suppress(OSError), socket.socket() as probe:
             probe.bind(("127.0.0.1", port))
             return port
-    raise RuntimeError("there is no free port on the loopback")
+    raise RuntimeError("no free port on the loopback")
 
 
 class Mosquitto:
@@ -110,7 +110,7 @@ class Mosquitto:
 
     @property
     def log(self) -> str:
-        """What it has said so far."""
+        """Its output so far."""
         return (self.folder / "mosquitto.log").read_text(encoding="utf-8", errors="replace")
 
     def wait_until_left(self, client_id: str) -> None:

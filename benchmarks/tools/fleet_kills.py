@@ -2,8 +2,8 @@
 
 A run is a process of its own, forked from one in which everything has been imported, so that it is at work within
 milliseconds and a kill can hit it anywhere. `SIGKILL` comes after a random time; then the same command is given again,
-until no kills are left and the run may come to its end. What it leaves is compared with what one run over the same rows
-has left that nobody disturbed: every prediction, every count, every rejected row, and every model to the bit.
+until no kills are left and the run may come to its end. Its store is compared with that of an undisturbed run over the
+same rows: every prediction, every count, every rejected row, and every model to the bit.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def rows(n_rows: int) -> list[dict[str, Any]]:
 
 
 def leftovers(store: Path, by_key: bool = True) -> dict[str, Any]:
-    """What is in a store: digests of models, predictions and alarms by key without row numbers, rejected rows, counts.
+    """Contents of a store: digests of models, predictions and alarms by key without row numbers, rejected rows, counts.
 
     From a broker, the rows of different keys may come in another order, and be numbered otherwise.
     """

@@ -306,7 +306,7 @@ def stream_farm(spark: SparkSession, folder: Path) -> dict[str, Any]:
 
 
 def _outcome(spark: SparkSession, folder: Path) -> dict[str, Any]:
-    """What a stream has written, and the state that it is in."""
+    """The output of a stream, and its state."""
     from momostream.engines.spark import dead_letters, forecasts, models
 
     # By Spark, which reads what was committed: files of batches that never ended lie there as well.

@@ -54,7 +54,7 @@ def keep(feed: str, method: str, found: Forecasts, folder: Path | None = None) -
 
 
 def kept(feed: str, method: str, folder: Path | None = None) -> Forecasts | None:
-    """What was written, None if nothing was; deviations are NaN in files from before they were kept."""
+    """The forecasts that were written, or None; deviations are NaN in files from before they were kept."""
     path = (folder or FOLDER) / f"{feed}-{method}.npz"
     if not path.is_file():
         return None

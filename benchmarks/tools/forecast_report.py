@@ -45,7 +45,7 @@ SHORT = {
 # Steps with a row in the tables by step.
 STEPS = (1, 2, 3, 6, 10, 20, 24, 36, 72, 144)
 
-# What momostream promises, beside what it promises against its rivals.
+# Targets of momostream that do not depend on its rivals.
 LIMITS = {("etth1", 6, 4000): 0.605, ("windturbine", 10, 3000): 0.425, ("windturbine", 10, 3600): 0.425}
 
 

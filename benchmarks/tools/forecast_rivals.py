@@ -22,7 +22,7 @@ Array = NDArray[np.float64]
 
 
 class Size(NamedTuple):
-    """What is forecast: ``horizon`` steps of ``n_series`` series, with a season of so many rows where one is known."""
+    """The size of a forecast: ``horizon`` steps of ``n_series`` series, and the rows of a season if one is known."""
 
     horizon: int
     n_series: int
@@ -30,7 +30,7 @@ class Size(NamedTuple):
 
 
 class Rival(Protocol):
-    """What the benchmark asks of a rival."""
+    """The methods that the benchmark needs of a rival."""
 
     def learn(self, y: Array) -> None:
         """Take in one complete row."""

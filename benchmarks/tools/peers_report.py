@@ -83,7 +83,7 @@ LABELS = {
 
 
 def library(model: str) -> str:
-    """Where a model comes from."""
+    """The library of a model."""
     return LIBRARIES.get(model, "river")
 
 
@@ -309,7 +309,7 @@ def note(results: list[Result]) -> str:
 
 
 def about(job: str, grid: Grid) -> str:
-    """What was run."""
+    """Which rows and models were run."""
     rows = " or ".join(f"{rows:,}" for rows in sorted({run["rows"] for run in grid.values()}))
     if job == "stream":
         return (

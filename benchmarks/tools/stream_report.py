@@ -28,7 +28,7 @@ SHORT = {
     "last value": ("last_value",),
 }
 
-# What momostream promises for the first TARGET_ROWS rows.
+# Targets of momostream for the first TARGET_ROWS rows.
 TARGET_ROWS = 3000
 LIMITS = {"windturbine": {"rmse": 0.052, "nlpd": -17.5}, "etth1_lags": {"rmse": 0.345, "nlpd": -1.0}}
 SPEED, SPEED_ANYWHERE = {"windturbine": 3.0}, 2.0
@@ -64,7 +64,7 @@ def finished(result: Result | None) -> TypeGuard[Result]:
 
 
 def cell(result: Result | None, show: Callable[[Result], str], loss: Callable[[Result], float], best: float) -> str:
-    """What a table shows of one run; one that did not reach the end is not compared."""
+    """The cell of one run; one that did not reach the end is not compared."""
     if result is None:
         return ""
     if "failed" in result:

@@ -25,6 +25,8 @@ TIERS = {
     "tests/docs": "system",
     "tests/engines": "system",
     "tests/feeds/test_brokers.py": "system",
+    "tests/feeds/test_kafka.py": "system",
+    "tests/feeds/test_mqtt.py": "system",
     "tests/kernels/test_compile.py": "system",
     "tests/runs/test_broker_runs.py": "system",
     "tests/runs/test_kills.py": "system",

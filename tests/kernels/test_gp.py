@@ -439,7 +439,6 @@ def test_inputs_may_be_read_only():
     append_row(n - 1, s, v, 1.0, residual, own_S, own_Z, own_L)
 
 
-@pytest.mark.system
 def test_cached_code_is_not_needed():
     """Without any directory for the cache the module still imports and computes."""
     # Compiling every kernel takes long; one room is enough.

@@ -68,7 +68,7 @@ class Import(NamedTuple):
 
 
 def imports_of(source: str) -> list[Import]:
-    """Every import statement of a module that lies directly in the package."""
+    """Every import statement of a module."""
     found: list[Import] = []
 
     def visit(node: ast.AST, late: bool) -> None:

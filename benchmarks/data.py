@@ -89,10 +89,10 @@ class Series(NamedTuple):
 
 def folder() -> Path:
     """Where the data sets are; exits with a clear word if they are not there."""
-    folder = Path(os.environ.get("MOMOSTREAM_DATA", ROOT.parent / "shared" / "data"))
-    if not (folder / "columns.json").is_file():
-        raise SystemExit(f"no data sets in {folder}: set MOMOSTREAM_DATA to the folder that holds columns.json")
-    return folder
+    place = Path(os.environ.get("MOMOSTREAM_DATA", ROOT.parent / "shared" / "data"))
+    if not (place / "columns.json").is_file():
+        raise SystemExit(f"no data sets in {place}: set MOMOSTREAM_DATA to the folder that holds columns.json")
+    return place
 
 
 def about() -> dict[str, Any]:

@@ -116,8 +116,8 @@ def run_embedded(path: Path, store: Path, share: tuple[int, int] | None, budget:
         with Fleet(make_model(PLAN, SETTINGS), store=opened, memory_budget=budget, kin=False) as fleet:
             run = Run(feed, fleet, PLAN, bad_rows="skip", share=share)
             run.lines = Lines(PLAN.targets, False, "jsonl" if in_store else "csv", PLAN.key)
-            sink = None if in_store else Sink(store.with_suffix(".csv"), run.lines.header)
-            run.predictions = Channel("outputs", sink)
+            place = None if in_store else Sink(store.with_suffix(".csv"), run.lines.header)
+            run.predictions = Channel("outputs", place)
             of_models = []
             commit = fleet.commit
 
@@ -127,8 +127,8 @@ def run_embedded(path: Path, store: Path, share: tuple[int, int] | None, budget:
 
             fleet.commit = counted  # type: ignore[method-assign]
             run.run()
-            if sink is not None:
-                sink.close()
+            if place is not None:
+                place.close()
             found = {"rows": run.n_rows, "bad": run.n_bad, "keys": len(fleet), "live": fleet.n_live}
     cpu, seconds = time.process_time() - began, time.monotonic() - wall
     return found | {

@@ -39,7 +39,7 @@ DURATION = re.compile(r"A full\s+run\s+takes\s+(.+?)[.;,:]", re.DOTALL)
 
 
 def docstring(name: str) -> str:
-    """What a question says about itself; read, not imported, because imports compile."""
+    """The docstring of a benchmark; read, not imported, because imports compile."""
     source = (ROOT / "benchmarks" / f"{name}.py").read_text(encoding="utf-8")
     return ast.get_docstring(ast.parse(source)) or ""
 

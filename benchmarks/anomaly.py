@@ -1,4 +1,4 @@
-"""Anomalies: how well the strangeness of a row tells labelled faults from normal rows, beside simple detectors.
+"""Anomalies: how well scores separate labelled faults from normal rows, beside simple detectors.
 
     python -m benchmarks.anomaly [--rows 18160] [--quick]
 
@@ -41,8 +41,8 @@ The score of momostream is `score_one`, averaged as -log(1 - score).
 
 A fault moves levels and lasts. A model that forecasts a row from the one before it and learns every row is surprised
 for a moment at most, which is what a forecast is for; a distance from the long-run mean sees the whole fault. Learning
-that stops on normal rows tells a fault from what came before it, but takes what comes after it for about as strange;
-and the experts on lags then go on from the last row learnt."""
+that stops on normal rows distinguishes a fault from what came before it, but takes what comes after it for about as
+strange; and the experts on lags then continue from the last row learnt."""
 
 
 # ---------------------------------------------------------------------- detectors
@@ -139,12 +139,12 @@ DETECTORS: dict[str, Callable[[], Detector]] = {
 
 
 class Labelled(NamedTuple):
-    """The feed with labels, the place of each row in its run, and whether its run has had its fault before it."""
+    """The feed with labels, the position of each row in its run, and whether its run has had its fault before it."""
 
     X: Array
     Y: Array
     is_strange: NDArray[np.bool_]
-    place: NDArray[np.integer[Any]]
+    position: NDArray[np.integer[Any]]
     is_after: NDArray[np.bool_]
 
 
@@ -157,14 +157,14 @@ def labelled(rows: int) -> Labelled:
 
 
 def strangeness(detector: Callable[[], Detector], data: Labelled, stopped: bool) -> Array:
-    """Score of each row; a stopped detector begins anew with each run and learns its first rows."""
+    """Score of each row; a stopped detector starts afresh with each run and learns its first rows."""
     scores = np.empty(len(data.Y))
     current = detector()
     for row, (x, y) in enumerate(zip(data.X, data.Y, strict=True)):
-        if stopped and data.place[row] == 0:
+        if stopped and data.position[row] == 0:
             current = detector()
         scores[row] = current.score(x, y)
-        if not stopped or data.place[row] < LEARNT:
+        if not stopped or data.position[row] < LEARNT:
             current.learn(x, y)
     return scores
 
@@ -202,7 +202,7 @@ def short_mean(scores: Array) -> Array:
 def measure(task: dict[str, Any]) -> dict[str, Any]:
     """Of each detector the areas in the order of the table, then its rows per CPU second."""
     data = labelled(task["rows"])
-    every, later = np.ones(len(data.Y), dtype=bool), data.place >= LEARNT
+    every, later = np.ones(len(data.Y), dtype=bool), data.position >= LEARNT
     with_after = data.is_strange | data.is_after
     found = {}
     for name, detector in DETECTORS.items():
@@ -227,7 +227,7 @@ def main() -> None:
     options = options_unless_task(parser, measure)
     rows = 800 if options.quick else options.rows
     data = labelled(rows)
-    if not 0 < data.is_strange[data.place >= LEARNT].sum() < (data.place >= LEARNT).sum():
+    if not 0 < data.is_strange[data.position >= LEARNT].sum() < (data.position >= LEARNT).sum():
         parser.error(f"rows of both kinds are needed after the first {LEARNT} of a run: --rows must be larger")
     found = in_own_process("benchmarks.anomaly", {"rows": rows})
     lines = [[name, *(f"{value:.3f}" for value in areas), f"{speed:,.0f}"] for name, (*areas, speed) in found.items()]

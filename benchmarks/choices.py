@@ -1,4 +1,4 @@
-"""What the defaults were chosen by: experts, tuning rows and block counts on the paper's sets.
+"""Measurements behind the defaults: experts, tuning rows and block counts on the paper's sets.
 
     python -m benchmarks.choices [--quick] [--questions experts rows blocks]
 
@@ -82,7 +82,7 @@ def main() -> None:
         print(" | ".join(rows[question][-1]), flush=True)
     header = ["set", "choice", "RMSE", "MAE", "NLPD", "covers 90 %", "fit CPU s"]
     parts = [f"## {question}\n\n{table(header, each)}" for question, each in rows.items()]
-    text = "\n\n".join(["# What the defaults were chosen by", origin("choices", [about()]), *parts])
+    text = "\n\n".join(["# Measurements behind the defaults", origin("choices", [about()]), *parts])
     print(text)
     if not options.quick:
         write_results("choices", text)

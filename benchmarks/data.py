@@ -79,7 +79,7 @@ class Feed(NamedTuple):
 class Series(NamedTuple):
     """Series to forecast, one column each, in order of arrival; NaN where a value is missing.
 
-    ``times`` are those of the rows where the file tells the date, else None.
+    ``times`` are those of the rows where the file has dates, else None.
     """
 
     names: list[str]
@@ -220,11 +220,11 @@ def known() -> dict[str, dict[str, Any]]:
     return described
 
 
-def checked(place: Path, sets: dict[str, dict[str, Any]]) -> dict[str, str]:
+def checked(folder: Path, sets: dict[str, dict[str, Any]]) -> dict[str, str]:
     """For each set ``"ok"``, ``"missing"``, or ``"another file"`` than the one that is known."""
     found = {}
     for name, described in sets.items():
-        path = place / described["file"]
+        path = folder / described["file"]
         if not path.is_file():
             found[name] = "missing"
         elif hashlib.sha256(path.read_bytes()).hexdigest() != described["sha256"]:
@@ -235,7 +235,7 @@ def checked(place: Path, sets: dict[str, dict[str, Any]]) -> dict[str, str]:
 
 
 def page(sets: dict[str, dict[str, Any]]) -> str:
-    """What is known about the sets, as markdown."""
+    """The page about the data sets, as markdown."""
     parts = [
         "# The data behind the benchmarks",
         "The sets are not part of the repository. Benchmarks look for them in the folder that the environment variable "

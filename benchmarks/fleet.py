@@ -1,4 +1,4 @@
-"""What a fleet costs: rows per second, memory and bytes for 1, 100 and 10,000 keys; and whether kills leave a trace.
+"""The cost of a fleet: rows per second, memory and bytes for 1, 100 and 10,000 keys; and whether kills leave a trace.
 
     python -m benchmarks.fleet [embedded | spark | dask | kills | disk ...] [--keys 1 100 10000] [--quick]
 
@@ -205,7 +205,7 @@ def embedded(n_keys: int, n_rows: int, repeats: int) -> list[dict[str, Any]]:
 
 
 def try_disk() -> list[dict[str, Any]]:
-    """What appears on the screen when a disk is full and a store is damaged."""
+    """Messages of the command line when a disk is full and when a store is damaged."""
     with scratch() as folder:
         path = folder / "farm.csv"
         write_farm(path, 20, 2000)
@@ -238,13 +238,13 @@ def try_disk() -> list[dict[str, Any]]:
             found.append({"what": what, "message": call([*command, "--store", str(store)])})
         store.write_bytes(kept)
         found.append(
-            {"what": "the undamaged store again", "message": call([*command, "--store", str(store)]) or "(goes on)"}
+            {"what": "the undamaged store again", "message": call([*command, "--store", str(store)]) or "(resumes)"}
         )
         return [{**line, "message": line["message"].replace(f"{folder}/", "")} for line in found]
 
 
 def call(arguments: list[str]) -> str:
-    """What a command says on its standard error."""
+    """Messages of a command on its standard error."""
     done = subprocess.run([sys.executable, "-m", "momostream", *arguments], capture_output=True, text=True, check=False)
     return f"{done.stderr.strip()} (exit {done.returncode})" if done.returncode else done.stderr.strip()
 
@@ -264,7 +264,7 @@ def on_a_full_disk(folder: Path, command: list[str]) -> str:
         with Store(store, read_only=True) as reader:
             stands = reader.sources()[0].number if reader.sources() else 0
             models = sum(reader.load(key).n_rows for key in reader.keys())
-        return f"{first}; the store can be read, stands behind row {stands:,}, and its models have {models:,} rows"
+        return f"{first}; the store can be read, stopped after row {stands:,}, and its models have {models:,} rows"
     finally:
         subprocess.run(["umount", str(disk)], check=False)
 
@@ -332,7 +332,7 @@ def main() -> None:
     os.environ.update(dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"), "1"))
     asked = options.what or (QUICK_PARTS if options.quick else PARTS)
     if unknown := [part for part in asked if part not in PARTS]:
-        parser.error(f"there is no part {unknown[0]!r}: use {', '.join(PARTS)}")
+        parser.error(f"unknown part {unknown[0]!r}: use {', '.join(PARTS)}")
     where, results = about(), []
 
     def add(found: dict[str, Any]) -> None:
@@ -345,14 +345,14 @@ def main() -> None:
         for n_keys, n_rows in sizes.items():
             if n_keys not in (options.keys or sizes):
                 continue
-            tell(f"embedded, {n_keys:,} keys, {n_rows:,} rows")
+            announce(f"embedded, {n_keys:,} keys, {n_rows:,} rows")
             for run in embedded(n_keys, n_rows, 1 if options.quick else REPEATS):
                 add({"kind": "embedded"} | run)
     tasks = spark_tasks() if "spark" in asked else []
     tasks += [{"kind": "dask", "rows": 30_000}] if "dask" in asked else []
     tasks += kill_tasks(QUICK_KILLS if options.quick else KILLS) if "kills" in asked else []
     for task in tasks:
-        tell(", ".join(f"{name} {value}" for name, value in task.items()))
+        announce(", ".join(f"{name} {value}" for name, value in task.items()))
         found = in_own_process("benchmarks.fleet", task)
         add(
             {**found, **task, "kills": found["kills"], "asked": task["kills"]}
@@ -360,7 +360,7 @@ def main() -> None:
             else found | task
         )
     if "disk" in asked:
-        tell("full disks and damaged stores")
+        announce("full disks and damaged stores")
         add({"kind": "disk", "trials": try_disk()})
     text = report(results if options.quick else latest(kept_results(RESULTS / "fleet.jsonl")))
     print(text)
@@ -374,7 +374,7 @@ def latest(results: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return list({tuple(str(result.get(name)) for name in names): result for result in results}.values())
 
 
-def tell(what: str) -> None:
+def announce(what: str) -> None:
     """Say what is done now."""
     print(what, file=sys.stderr, flush=True)
 

@@ -43,11 +43,11 @@ BATCH = 200
 QUICK = {"feeds": ["windturbine", "etth1"], "horizons": [6, 10], "models": ["momostream", "last_value", "ridge"]}
 
 
-# ---------------------------------------------------------------------- models behind one face
+# ---------------------------------------------------------------------- models with one interface
 
 
 class Model(Protocol):
-    """What a run needs; only ``learn`` and ``forecast`` are timed."""
+    """The methods that a run needs; only ``learn`` and ``forecast`` are timed."""
 
     def rows(self, Y: Array) -> Iterable[Any]:
         """Rows as the model takes them; a missing value is NaN in ``Y``."""
@@ -256,7 +256,7 @@ def tasks(options: argparse.Namespace) -> list[Result]:
 
 
 def title(task: Result) -> str:
-    """What a run is about."""
+    """One line about a run."""
     return f"{task['feed']}, H = {task['horizon']}, {task['model']}"
 
 

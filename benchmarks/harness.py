@@ -1,4 +1,4 @@
-"""What the benchmarks share: scores, cost in a process of its own, kept results, tables with versions and machine."""
+"""Shared by the benchmarks: scores, cost in a process of its own, kept results, tables with versions and machine."""
 
 from __future__ import annotations
 
@@ -67,11 +67,11 @@ def peak_gigabytes() -> float:
 
 
 def from_kernel(path: str, name: str) -> int:
-    """The number behind a name in one of the kernel's files about this process."""
+    """The number of this name in one of the kernel's files about this process."""
     for line in Path(path).read_text().splitlines():
         if line.startswith(name):
             return int(line.split()[1])
-    raise RuntimeError(f"{path} does not tell {name}")
+    raise RuntimeError(f"{path} does not hold {name}")
 
 
 def bytes_held(thing: Any) -> int:
@@ -140,8 +140,8 @@ def carry_out(
 ) -> None:
     """Run the tasks of ``benchmarks.name`` and print the report.
 
-    Where results are kept, each task has a process of its own. A run that fails is a result too; its failure is told at
-    the end.
+    Where results are kept, each task has a process of its own. A run that fails is a result too; its failure is
+    reported at the end.
     """
     path = RESULTS / f"{name}.jsonl"
     where = about()
@@ -190,7 +190,7 @@ def mean_and_deviation(values: list[float], digits: int) -> str:
 
 
 def about() -> dict[str, Any]:
-    """What a kept result says of where it comes from: date, revision, command, versions, machine."""
+    """Origin of a kept result: date, revision, command, versions, machine."""
     return {
         "date": datetime.now().isoformat(timespec="seconds"),
         "revision": revision(),
@@ -202,7 +202,7 @@ def about() -> dict[str, Any]:
 
 
 def origin(name: str, results: list[dict[str, Any]]) -> str:
-    r"""Where the figures of a report come from, one line from what `about` left in its results.
+    r"""Origin of the figures of a report: one line, from the fields that `about` added to its results.
 
     Examples
     --------

@@ -212,7 +212,7 @@ def compare(task: Task, repetitions: int) -> tuple[float, float]:
     """Median CPU microseconds of ours and theirs, by turns."""
     times = np.empty((repetitions + 3, 2))
     for i in range(len(times)):
-        # The order alternates: whoever comes second finds the data of the first still in the cache.
+        # The order alternates: the second finds the data of the first still in the cache.
         order = (0, 1) if i % 2 == 0 else (1, 0)
         task.prepare()
         for side in order:

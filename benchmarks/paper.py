@@ -36,7 +36,6 @@ from benchmarks.harness import (
     table,
     write_results,
 )
-from benchmarks.tools.readme import marked
 
 KEPT = RESULTS / "paper.jsonl"
 
@@ -192,7 +191,7 @@ def tasks(parts: list[str], seeds: int, quick: bool) -> list[dict[str, Any]]:
 
 
 def key(task: dict[str, Any]) -> str:
-    """What makes two measurements the same."""
+    """The fields that identify a measurement."""
     return json.dumps([task[name] for name in ("part", "set", "model", "seed", "parameters")])
 
 
@@ -201,7 +200,7 @@ def report(results: list[dict[str, Any]]) -> str:
     parts = ["# The paper's experiments", origin("paper", results)]
     ours = [result for result in results if result["part"] == "split" and result["model"] == "default"]
     if ours:
-        parts += ["## In short: the default beside the best published figures", marked(short_table(ours))]
+        parts += ["## In short: the default beside the best published figures", short_table(ours)]
     for name in PUBLISHED:
         found = [result for result in results if result["part"] == "split" and result["set"] == name]
         if found:
@@ -213,8 +212,8 @@ def report(results: list[dict[str, Any]]) -> str:
     if costly:
         parts += ["## cost", cost_table(costly)]
     parts.append(
-        "NLPD counts every test row under the model's own law; *by the code* it is that of the moment-matched Gaussian "
-        "with densities below 1e-10 counted as 0, as in the published code. CPU seconds after compilation."
+        "NLPD counts every test row under the model's own distribution; *by the code* it is that of the moment-matched "
+        "Gaussian with densities below 1e-10 counted as 0, as in the published code. CPU seconds after compilation."
     )
     return "\n\n".join(parts)
 
@@ -229,9 +228,9 @@ def short_table(results: list[dict[str, Any]]) -> str:
         if not group:
             continue
         line = [name]
-        for place, (figure, digits) in enumerate(figures.values()):
+        for number, (figure, digits) in enumerate(figures.values()):
             ours = float(np.mean([result["scores"]["stacking"][figure] for result in group]))
-            pair = (ours, min(row[place] for row in published.values()))
+            pair = (ours, min(row[number] for row in published.values()))
             line += [f"**{value:.{digits}f}**" if value == min(pair) else f"{value:.{digits}f}" for value in pair]
         rows.append([*line, f"{np.mean([result['seconds'] for result in group]):.0f}", str(len(group))])
     return table(header, rows)
@@ -394,7 +393,7 @@ def main() -> None:
         results.append({**measured("benchmarks.paper", task), **where})
         if not options.quick:
             keep_result(KEPT, results[-1])
-    order = {key(task): place for place, task in enumerate(tasks(["split", "time", "cost"], 99, options.quick))}
+    order = {key(task): number for number, task in enumerate(tasks(["split", "time", "cost"], 99, options.quick))}
     results.sort(key=lambda result: order.get(key(result), len(order)))
     text = report(results)
     print(text)

@@ -3,9 +3,9 @@
     python -m benchmarks.peers [feed ...] [--jobs stream forecast] [--models momostream nearest ...] [--quick]
 
 Two jobs. In ``stream`` a row of targets is predicted from its inputs, then learnt, as in `benchmarks.stream`: river's
-models, and scikit-learn's Gaussian process fitted anew at each row on the last 100 or 300. In ``forecast`` a row is
+models, and scikit-learn's Gaussian process refitted at each row on the last 100 or 300. In ``forecast`` a row is
 learnt, then the next rows are forecast, as in `benchmarks.forecast`: river's forecasters, and statsforecast's automatic
-models fitted anew every 500 rows. These need an environment of their own (`benchmarks.tools.forecast_peers` says how);
+models refitted every 500 rows. These need an environment of their own (`benchmarks.tools.forecast_peers` says how);
 the environment variable ``MOMOSTREAM_STATSFORECAST`` names its Python, and they are left out where it has none. The
 data are found through ``MOMOSTREAM_DATA``. All columns come standardised, so that no peer needs a scaler.
 
@@ -107,9 +107,9 @@ def measure_forecast(task: Result) -> Result:
         made = statsforecasts(task["feed"], task["model"], task["rows"], horizon)
         record = forecast_scores.Record(Y, horizon)
         origins = record.origins(len(Y), STRIDE)
-        for place, origin in enumerate(origins):
-            deviation = np.maximum(made.deviation[place].astype(float), FLOOR)
-            record.score(int(origin), Normals(made.mean[place].astype(float), deviation))
+        for number, origin in enumerate(origins):
+            deviation = np.maximum(made.deviation[number].astype(float), FLOOR)
+            record.score(int(origin), Normals(made.mean[number].astype(float), deviation))
         return {
             "scores": record.accuracy(origins),
             "us": {"mean": made.cpu_seconds / (len(Y) - first) * 1e6},

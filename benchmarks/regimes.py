@@ -47,10 +47,10 @@ def inside(Y: Array, conformal: bool) -> Iterator[tuple[int, Array]]:
         if t >= UNSCORED and t % EVERY == 0 and t + HORIZON < len(Y):
             forecast, came = model.forecast(HORIZON, with_dist=True), Y[t + 1 : t + 1 + HORIZON]
             shares = np.empty(len(LEVELS))
-            for place, level in enumerate(LEVELS):
+            for number, level in enumerate(LEVELS):
                 sides = forecast.interval(level)
                 lower, upper = (np.column_stack([sides[name, side] for name in names]) for side in ("lower", "upper"))
-                shares[place] = ((came >= lower) & (came <= upper)).mean()
+                shares[number] = ((came >= lower) & (came <= upper)).mean()
             yield t, shares
 
 
@@ -64,7 +64,7 @@ def main() -> None:
     Y = feed(n_rows)
     lines: list[list[str]] = []
     worst: dict[str, float] = {}
-    for name, conformal in (("law", False), ("conformal", True)):
+    for name, conformal in (("distribution", False), ("conformal", True)):
         found = list(inside(Y, conformal))
         rows, shares = np.array([row for row, _ in found]), np.array([share for _, share in found])
         for start in range(0, n_rows, BLOCK):

@@ -1,4 +1,4 @@
-"""What a row costs: time, pauses, memory and growth of `momostream.MOMoGPRegressor`, against the targets set for them.
+"""The cost of a row: time, pauses, memory and growth of `momostream.MOMoGPRegressor`, against the targets set for them.
 
     python -m benchmarks.speed [question ...] [--rows N] [--quick]
 
@@ -58,7 +58,7 @@ KEPT = RESULTS / "speed.jsonl"
 N_INPUTS, N_TARGETS, N_HIDDEN = 8, 6, 20
 INPUTS, TARGETS = [f"x{k}" for k in range(N_INPUTS)], [f"y{k}" for k in range(N_TARGETS)]
 CHUNK = 1024
-# What is left of an input after one row, and rows in which a phase of the map goes round, typically.
+# Correlation of an input with its next row, and typical rows of one turn of a phase of the map.
 PERSISTENCE, ROUND = 0.95, 20_000
 FRAME = 256
 # Shorter feeds would leave parts without any row or frame to measure.
@@ -297,7 +297,7 @@ def forecast(n_rows: int) -> Answer:
     ]  # fmt: skip
     recursive = MOMoGPForecaster(strategy="recursive", seed=0)
     spent, before = np.zeros((3, n_rows)), dict.fromkeys(names, 0.0)
-    for place, (x, y) in enumerate(islice(rows(), n_rows)):
+    for number, (x, y) in enumerate(islice(rows(), n_rows)):
         now = {**y, INPUTS[0]: x[INPUTS[0]]}
         for model, cost in zip(models, spent, strict=True):
             start = clock()
@@ -307,7 +307,7 @@ def forecast(n_rows: int) -> Answer:
             else:
                 model.predict_one(before, with_dist=True)
                 model.learn_one(before, now)
-            cost[place] = (clock() - start) / 1e3
+            cost[number] = (clock() - start) / 1e3
         before = now
         recursive.learn_one(now)
     late = spent[:, n_rows // 3 :]

@@ -54,11 +54,11 @@ SEEDED = ("momostream", "adaptive_tree", "adaptive_forest")
 QUICK = {"feeds": ["windturbine", "gas_turbine"], "models": ["momostream", "yardstick", "last_value", "ridge"]}
 
 
-# ---------------------------------------------------------------------- models behind one face
+# ---------------------------------------------------------------------- models with one interface
 
 
 class Model(Protocol):
-    """What a run needs; only ``predict`` and ``learn`` are timed."""
+    """The methods that a run needs; only ``predict`` and ``learn`` are timed."""
 
     def rows(self, X: Array, Y: Array) -> Iterable[tuple[Any, Any]]:
         """Inputs and targets as the model takes them; a missing target is NaN in ``Y``."""
@@ -67,7 +67,7 @@ class Model(Protocol):
         """The model's answer for one row."""
 
     def distribution(self, answer: Any) -> Multivariate | None:
-        """The answer as a distribution, None if the model cannot tell yet."""
+        """The answer as a distribution, None if the model has none yet."""
 
     def learn(self, x: Any, y: Any) -> None:
         """Take in a row that was just predicted."""
@@ -110,7 +110,7 @@ class Momostream:
 
     def rows(self, X: Array, Y: Array) -> Iterator[tuple[dict[str, float], dict[str, float]]]:
         """Dicts."""
-        inputs = [f"x{place}" for place in range(X.shape[1])]
+        inputs = [f"x{number}" for number in range(X.shape[1])]
         for x, y in zip(X.tolist(), Y.tolist(), strict=True):
             known = {target: value for target, value in zip(self.targets, y, strict=True) if value == value}
             yield dict(zip(inputs, x, strict=True)), known
@@ -245,7 +245,7 @@ def run(model: Model, feed: Feed, seen: Array, cap: float = np.inf) -> tuple[Rec
             if len(waiting) == BATCH:
                 _score(record, waiting)
         elif distribution is not None and record.nlpd[row] != -distribution.log_pdf(feed.Y[row]):
-            raise RuntimeError(f"row {row}: the predicted law changed when the row was learnt")
+            raise RuntimeError(f"row {row}: the predicted distribution changed when the row was learnt")
         left -= record.predict_ns[row] + record.learn_ns[row]
         if left < 0.0:
             _score(record, waiting)

@@ -37,7 +37,7 @@ def draw_forecast() -> None:
     """Home page and forecasting tutorial: a forecast, its history and what came."""
     frame = WindTurbine(seed=3, rate=1 / 1800).frame(600)[["wind_speed", "power", "rotor_speed"]]
     history, future = frame[:-24], frame[-24:]
-    # What such a machine can do.
+    # Limits of such a machine.
     bounds = {"wind_speed": (0, None), "power": (-100, 5300), "rotor_speed": (-0.5, 16)}
     forecast = MOMoGPForecaster(horizon=24, bounds=bounds, seed=0).fit(history).forecast(24, with_dist=True)
     figure = forecast.plot(history=history[-96:])

@@ -1,8 +1,8 @@
 """A feed as it is in the field: sensors drop out, a target goes missing for hours, and one day the machine changes.
 
 A simulated pump reports its speed and valve; flow and pressure are predicted. For a while the flow meter is silent,
-inputs are lost now and then, and later a worn impeller delivers less: a new regime that no past row tells about. The
-intervals should hold all the while; a drift detector may say when, or miss it. Run it with
+inputs are lost now and then, and later a worn impeller delivers less: a new regime, unlike any past row. The
+intervals should keep their coverage all the while; a drift detector may find the change, or miss it. Run it with
 ``python examples/drift_and_gaps.py``; no files are written.
 """
 
@@ -53,10 +53,11 @@ def pump(n_rows: int, seed: int = 0) -> Iterator[tuple[Row, Row, dict[str, float
 
 
 def main() -> None:
-    """Predict then learn, and count what the intervals held."""
-    # The detector sees the mean square of the normal scores of each row, about 1 where predictions are honest. The
-    # model gets used to a new regime within a few rows, so that there is little to see: chosen on seeds 10 to 14, this
-    # detector saw 7 of the 10 changes of seeds 0 to 9, and gave 7 false alarms. Intervals have to hold without it.
+    """Predict then learn, and count the values inside the intervals."""
+    # The detector sees the mean square of the normal scores of each row, about 1 if predictions are calibrated. The
+    # model adapts to a new regime within a few rows, so that there is little to find: chosen on seeds 10 to 14, this
+    # detector found 7 of the 10 changes of seeds 0 to 9, and gave 7 false alarms. Intervals have to keep their coverage
+    # without it.
     alarm = drift.PageHinkley(min_instances=50, delta=1.0, threshold=15.0, mode="up")
     model = MOMoGPRegressor(drift_detector=alarm, on_drift="widen", seed=0)
     scores = {name: (Coverage(0.9), Width(0.9)) for name in PHASES}

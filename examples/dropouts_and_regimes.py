@@ -1,9 +1,9 @@
-"""Forecast a feed with holes: rows that never came, a sensor that falls silent, and one day three times the variance.
+"""Forecast a feed with gaps: rows that never came, a sensor that falls silent, and one day three times the variance.
 
 A simulated pump station reports flow, pressure and vibration every minute. Single rows are lost, and once half an hour
-of them; the flow meter drops out for a hundred rows; later the water comes in stronger surges, a new regime that no
-past row tells about. Forecasts have to know less, and say so: intervals grow while the meter is silent. Those of a
-second model, with ``conformal=True``, are moved to where they would have been right lately. Run it with
+of them; the flow meter drops out for a hundred rows; later the water comes in stronger surges, a new regime, unlike any
+past row. Intervals must widen while the meter is silent. Those of a second model, with ``conformal=True``, are shifted
+so that their recent coverage would have been right. Run it with
 ``python examples/dropouts_and_regimes.py``; no files are written.
 """
 
@@ -27,7 +27,7 @@ PHASES = {
 
 
 def pump_station(n_rows: int, seed: int = 0) -> pd.DataFrame:
-    """What really happens, every minute."""
+    """The true values, every minute."""
     rng = np.random.default_rng(seed)
     flow = surge = 0.0
     rows = []
@@ -43,7 +43,7 @@ def pump_station(n_rows: int, seed: int = 0) -> pd.DataFrame:
 
 
 def as_reported(truth: pd.DataFrame, seed: int = 1) -> pd.DataFrame:
-    """What arrives of it."""
+    """The rows and readings that arrive."""
     reported = truth.copy()
     reported.iloc[SILENT, reported.columns.get_loc("flow")] = np.nan
     is_lost = np.random.default_rng(seed).random(len(truth)) < 0.02

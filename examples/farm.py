@@ -3,9 +3,9 @@
     python examples/farm.py
 
 Twelve simulated turbines send a row each in turn. Every row is predicted, then learnt, by the model of its turbine.
-There is memory for a few of the models only: the others rest in the store. The run is interrupted three times, without
-a word and between two commits, and goes on from the place of the last one. In the end every model has learnt every row
-once, and says what a model says that was never interrupted and always in memory.
+There is memory for a few of the models only: the others stay on disk, in the store. The run is interrupted three times,
+without warning and between two commits, and resumes from the position of the last commit. In the end every model has
+learnt every row once, and predicts the same as a model that was never interrupted and always in memory.
 """
 
 from __future__ import annotations
@@ -29,19 +29,19 @@ def farm():
 
 
 def learn(path: Path, until: int) -> tuple[int, int]:
-    """Go on from where the store stands; rows learnt, and models in memory at the end."""
+    """Resume from the last commit; returns rows learnt, and models in memory at the end."""
     template = MOMoGPRegressor(clock="time", max_points=128, seed=0)
     with Store(path) as store, Fleet(template, store=store, memory_budget=1_500_000) as fleet:
-        place = store.source("farm") or Position("farm", offset=0, number=0)
-        n = place.number
+        position = store.source("farm") or Position("farm", offset=0, number=0)
+        n = position.number
         for key, x, y in islice(farm(), n, until):
             fleet.predict_one(key, x)
             fleet.learn_one(key, x, y)
             n += 1
             if n % COMMIT_EVERY == 0:
                 fleet.commit(Position("farm", offset=n, number=n))
-        # What came since the last commit is lost with the process, models and place together.
-        return n - place.number, fleet.n_live
+        # Rows since the last commit are lost with the process: models and position return to that commit together.
+        return n - position.number, fleet.n_live
 
 
 def main() -> None:
@@ -51,8 +51,8 @@ def main() -> None:
         for until in (*INTERRUPTED_AT, N_ROWS):
             n_learnt, n_live = learn(path, until)
             with Store(path, read_only=True) as store:
-                stands = store.source("farm").number
-            print(f"learnt {n_learnt:5,} rows, {n_live} models in memory; the store stands at row {stands:,}")
+                committed = store.source("farm").number
+            print(f"learnt {n_learnt:5,} rows, {n_live} models in memory; the last commit is after row {committed:,}")
 
         alone = MOMoGPRegressor(clock="time", max_points=128, seed=0)
         for key, x, y in farm():

@@ -1,9 +1,9 @@
 """From a CSV file to forecasts in a file, a store and a report: what ``momostream run`` does, from Python.
 
 The file is written first, by a simulated turbine: every minute a row, some readings missing, some rows lost, and one
-row that is no row at all. A run forecasts half an hour after every fifth row. It stops half way, as if somebody had
-switched the machine off, and goes on from its store; the forecasts are those of a run without a stop. Run it with
-``python examples/feed_to_report.py``; all files go into the folder that is named behind it, by default
+line that is not a row at all. A run forecasts half an hour after every fifth row. It stops half way, as if somebody had
+switched the machine off, and resumes from its store; the forecasts are those of a run without a stop. Run it with
+``python examples/feed_to_report.py``; all files go into the folder given as its argument, by default
 ``momostream-feed_to_report`` in the current directory.
 """
 
@@ -35,14 +35,14 @@ def write_feed(path: Path) -> None:
 
 
 def run_once(feed_path: Path, forecasts: Path, stored: Path, limit: int | None = None) -> Run:
-    """Begin, or go on from where the store stands; until the feed ends or so many rows were taken."""
+    """Start, or resume from the store; until the feed ends or ``limit`` rows were taken."""
     with (
         Feed(feed_path, PLAN.columns, PLAN.time) as feed,
         Fleet(make_model(PLAN), store=Store(stored)) as fleet,
     ):
         run = Run(feed, fleet, PLAN, bad_rows="skip", on_bad=print)
-        if run.place is not None:
-            print(f"going on behind row {run.place.number:,}")
+        if run.position is not None:
+            print(f"resuming after row {run.position.number:,}")
         run.lines = PredictionLines(PLAN.targets, stepwise=True)
         with Sink(forecasts, run.lines.header, run.written("outputs")) as sink:
             run.predictions = Channel("outputs", sink)
@@ -52,14 +52,14 @@ def run_once(feed_path: Path, forecasts: Path, stored: Path, limit: int | None =
 
 
 def main() -> None:
-    """Write a feed, run over it in two goes and in one, compare, report."""
+    """Write a feed, run over it in two parts and in one, compare, report."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path, nargs="?", default=Path("momostream-feed_to_report"), help="for all files")
     folder = parser.parse_args().folder
     folder.mkdir(parents=True, exist_ok=True)
     feed, names = folder / "turbine.csv", ("forecasts.csv", "run.db")
     forecasts, stored = (folder / name for name in names)
-    # A folder from an earlier run of this example would be gone on from.
+    # Otherwise the run would resume from the store of an earlier run of this example.
     stored.unlink(missing_ok=True)
     write_feed(feed)
 
@@ -81,7 +81,7 @@ def main() -> None:
         folder / "report.html",
         run.track,
         model,
-        forecast=run.outlook.distribution,
+        forecast=run.predicted.prediction,
         history=run.history,
         title="Forecasts of turbine.csv",
         facts={"Bad rows": run.n_bad},

@@ -1,10 +1,10 @@
 """Forecast a wind turbine ten seconds ahead, again and again, while its readings come in.
 
 A simulated turbine stands in for a feed: twice a second it reports wind, power, and how a blade bends at its root,
-flapwise by the wind and edgewise by its own weight as it turns. The turning can be foreseen, gusts cannot; and after
+flapwise by the wind and edgewise by its own weight as it turns. The rotation can be foreseen, gusts cannot; and after
 one turn, some thirteen rows, a blade is back where it was, so that there the last value is hard to beat. After each row
 the model knows the joint distribution of the next twenty rows of all four. Run it with ``python
-examples/forecasting.py``; figures are saved into the folder that is named behind it, by default
+examples/forecasting.py``; it saves figures into the folder given as its argument, by default
 ``momostream-forecasting`` in the current directory.
 """
 

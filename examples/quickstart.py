@@ -1,9 +1,9 @@
 """Forecast four sensors of a wind turbine ten seconds ahead, with honest joint uncertainty.
 
-A small simulated turbine stands in for a data set: turbulent wind, a lidar that sees it coming, a rotor that lags
-behind, a controller that pitches the blades in strong wind. From eight readings now we predict power, rotor speed,
+A small simulated turbine stands in for a data set: turbulent wind, a lidar that sees it coming, a rotor that follows
+slowly, a controller that pitches the blades in strong wind. From eight readings now we predict power, rotor speed,
 blade moment and tower acceleration of the next step, all together. Run it with ``python examples/quickstart.py``;
-figures are saved into the folder that is named behind it, by default ``momostream-quickstart`` in the current
+it saves figures into the folder given as its argument, by default ``momostream-quickstart`` in the current
 directory.
 """
 
@@ -49,7 +49,7 @@ def simulate_turbine(n_steps: int, seed: int = 0) -> pd.DataFrame:
     yaw = autoregression(n_steps, 0.95, 8.0, rng)  # degrees off the wind
     density = 1.225 + autoregression(n_steps, 0.98, 0.03, rng)
 
-    rotor = np.clip(1.06 * wind, 6.9, 12.1)  # what the controller wants; inertia makes the rotor lag behind
+    rotor = np.clip(1.06 * wind, 6.9, 12.1)  # what the controller wants; inertia delays the rotor
     for t in range(1, n_steps):
         rotor[t] = 0.4 * rotor[t - 1] + 0.6 * rotor[t]
     facing = wind * np.cos(np.radians(yaw))

@@ -2,8 +2,8 @@
 
 Ten simulated turbines report eight readings and the bending moments of their blades. Two moments are predicted from the
 readings: Spark groups the rows by turbine, and keeps a model of each in the state of the query. Among the rows are two
-that cannot be used: one comes a second time, one does not say where it comes from. They end in the same table, with a
-reason. Needs Java 17 and the extra ``spark``. Run it with ``python examples/spark_farm.py``.
+that cannot be used: one comes a second time, one does not say where it comes from. They appear in the same table, with
+a reason. Needs Java 17 and the extra ``spark``. Run it with ``python examples/spark_farm.py``.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ PLAN = Plan(("flap_1", "edge_1"), WindTurbine.INPUTS, time="time", key="turbine"
 
 
 def write_rows(folder: Path) -> None:
-    """The farm as Parquet files, each with some rows of every turbine; the last one has two that are no good."""
+    """The farm as Parquet files, each with some rows of every turbine; the last one has two that cannot be used."""
     size = N_TURBINES * ROWS_PER_FILE
     rows = WindFarm(N_TURBINES, seed=0).take(N_FILES * size)
     frame = pd.DataFrame([{"turbine": key, **x, **y} for key, x, y in rows])
@@ -60,8 +60,8 @@ def main() -> None:
     """Write rows, stream them, read what came out."""
     # PySpark says so at every start.
     warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas", FutureWarning)
-    with TemporaryDirectory() as place:
-        folder = Path(place)
+    with TemporaryDirectory() as temporary:
+        folder = Path(temporary)
         write_rows(folder / "rows")
         spark = start_spark(folder / "spark.log")
         columns = ", ".join(f"`{name}` double" for name in PLAN.columns)
@@ -78,7 +78,7 @@ def main() -> None:
             counts, state = batch.observedMetrics[METRICS], batch.stateOperators[0]
             print(
                 f"batch {batch.batchId}: {batch.numInputRows} rows, {counts.predicted} predicted, "
-                f"{counts.refused} refused, {state.numRowsUpdated} blocks of models written"
+                f"{counts.refused} rejected, {state.numRowsUpdated} blocks of models written"
             )
 
         # Through Spark, which knows the files that count.

@@ -2,8 +2,8 @@
 
 A simulated turbine stands in for a feed. Every ten seconds it reports eight readings that it takes anyway, such as
 wind, pitch and power, and a moment later the bending moments at the roots of its three blades, flapwise and edgewise.
-The model predicts the six before it sees them. Run it with ``python examples/streaming.py``; the model is saved into
-the folder that is named behind it, by default ``momostream-streaming`` in the current directory.
+The model predicts the six before it sees them. Run it with ``python examples/streaming.py``; it saves the model into
+the folder given as its argument, by default ``momostream-streaming`` in the current directory.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def main() -> None:
     print(distribution)
     for name, (low, high) in distribution.interval(0.9).items():
         print(f"  {name} between {low:.0f} and {high:.0f} nine times out of ten; it was {y[name]:.0f}")
-    print(f"How strange that is, from 0 to 1:           {model.score_one(x, y):.4f}")
+    print(f"How surprising that is, from 0 to 1:        {model.score_one(x, y):.4f}")
     broken = {**y, "flap_1": 0.8 * y["flap_1"]}
     print(f"With a gauge that shows a fifth too little: {model.score_one(x, broken):.4f}\n")
 
@@ -72,7 +72,7 @@ def main() -> None:
     path = folder / "turbine.momo"
     model.save(path)
     again = load(path)
-    print(f"\nSaved in {path}, {path.stat().st_size / 1000:.0f} kB; the loaded model goes on with the same floats:")
+    print(f"\nSaved in {path}, {path.stat().st_size / 1000:.0f} kB; the loaded model predicts the same floats:")
     print(f"  {again.predict_one(x) == model.predict_one(x)}")
 
 

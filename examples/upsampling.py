@@ -1,15 +1,15 @@
-"""Double the size of a picture, as in the MOMoGP paper: pixel places are the inputs, red, green and blue the outputs.
+"""Double the size of a picture, as in the MOMoGP paper: positions of pixels are the inputs, their colours the outputs.
 
 The middle 64 x 64 pixels of each of the two pictures that come with scikit-learn are halved to 32 x 32 and restored.
 Halving takes means of 2 x 2 pixels, as a camera with half as many pixels would; taking every second pixel instead
-would alias fine texture. A small pixel therefore lies in the middle of its four large ones, and every method is told
-so: without that half pixel, bilinear interpolation would be shifted and look worse than it is.
+would alias fine texture. A small pixel therefore lies in the middle of its four large ones, and every method
+knows it: without that half pixel, bilinear interpolation would be shifted and look worse than it is.
 
 Two models are tried: the default, and the paper's circuit (two children everywhere, regions of at most 256 pixels).
-What to expect: on the flower both beat nearest and bilinear interpolation, on the pavilion neither does. Cubic splines
+On the flower both beat nearest and bilinear interpolation, on the pavilion neither does. Cubic splines
 are ahead on both pictures, and had every second pixel been taken instead of means, bilinear interpolation would be
-ahead of both models too. Run it with ``python examples/upsampling.py``; figures are saved into the folder that is named
-behind it, by default ``momostream-upsampling`` in the current directory.
+ahead of both models too. Run it with ``python examples/upsampling.py``; it saves figures into the folder given
+as its argument, by default ``momostream-upsampling`` in the current directory.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def halve(image: np.ndarray) -> np.ndarray:
     return np.asarray(image.reshape(half, 2, half, 2, 3).mean(axis=(1, 3)))
 
 
-def places(n_pixels: int, step: float) -> np.ndarray:
+def positions(n_pixels: int, step: float) -> np.ndarray:
     """Centres of the pixels of a square picture whose pixels are ``step`` wide: one row per pixel."""
     along = (np.arange(n_pixels) + 0.5) * step
     return np.stack(np.meshgrid(along, along, indexing="ij"), axis=-1).reshape(-1, 2)
@@ -57,15 +57,15 @@ def places(n_pixels: int, step: float) -> np.ndarray:
 def interpolate(small: np.ndarray, order: int) -> np.ndarray:
     """Nearest (0), bilinear (1) or cubic spline (3) interpolation at the centres of the large pixels."""
     # In units of small pixels, whose first centre is at 0; the edge is continued outwards.
-    at = (places(SIZE, 0.5) - 0.5).T
+    at = (positions(SIZE, 0.5) - 0.5).T
     channels = [map_coordinates(small[..., c], at, order=order, mode="nearest") for c in range(3)]
     return np.stack(channels, axis=-1).reshape(SIZE, SIZE, 3)
 
 
 def restore(small: np.ndarray, model: MOMoGPRegressor) -> np.ndarray:
     """Predictive mean at the centres of the large pixels."""
-    model.fit(places(SIZE // 2, 2.0), small.reshape(-1, 3))
-    return np.reshape(model.predict(places(SIZE, 1.0)), (SIZE, SIZE, 3))
+    model.fit(positions(SIZE // 2, 2.0), small.reshape(-1, 3))
+    return np.reshape(model.predict(positions(SIZE, 1.0)), (SIZE, SIZE, 3))
 
 
 def rmse(restored: np.ndarray, image: np.ndarray) -> float:

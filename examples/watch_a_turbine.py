@@ -1,16 +1,16 @@
-"""Watch a wind turbine for strange rows, and compare the alarms with the faults that it really had.
+"""Watch a wind turbine for anomalies, and compare the alarms with the faults that it really had.
 
 A simulated turbine reports means over ten seconds. From eight readings that it takes anyway the model predicts the six
 bending moments at the roots of its blades, then learns the row. Now and then the pitch of one blade lags for hours, or
-a bearing wears. Each row gets a score; above .99 it is an alarm, as one row in a hundred is by chance where predictions
-are honest.
+a bearing wears. Each row gets a score; above .99 it is an alarm, as one row in a hundred is by chance if predictions
+are calibrated.
 
-A model that learns every row learns a lasting fault as well: it notices the change, and is soon used to it. A second
+A model that learns every row learns a lasting fault as well: it notices the change, and soon adapts to it. A second
 model is frozen after three good hours. Here it sees most of each fault, but that is luck as well: of seeds 0 to 7, six
 have a lagging pitch within 3,300 rows, and 91, 53, 0, 0, 25 and 58 % of the rows of that fault are alarms. Where
 readings are unlike those it learnt, a frozen model is unsure; and a worn bearing, which seeds 2 and 4 have, hardly
-shows in the blades. Run it with ``python examples/watch_a_turbine.py``; figures and an HTML report are saved into the
-folder that is named behind it, by default ``momostream-watch_a_turbine`` in the current directory.
+shows in the blades. Run it with ``python examples/watch_a_turbine.py``; it saves figures and an HTML report into the
+folder given as its argument, by default ``momostream-watch_a_turbine`` in the current directory.
 """
 
 from __future__ import annotations
@@ -24,15 +24,16 @@ from matplotlib.figure import Figure
 
 from momostream import MOMoGPRegressor
 from momostream.datasets import WindTurbine
+from momostream.distributions.values import PredictedValues
 from momostream.plotting import plot_relevance, plot_scores
 from momostream.report import write_report
-from momostream.runs.scores import Outlook, Track
+from momostream.runs.scores import Track
 
 # Alarms count from the fourth hour on.
 N_ROWS, GOOD_ROWS = 4200, 1080
 ALARM = 0.99
 SOON = pd.Timedelta("10min")
-PHASES = ("all is well", "fault just begun", "fault goes on", "fault just over")
+PHASES = ("all is well", "fault just begun", "fault lasts", "fault just over")
 FAULTY = PHASES[1:3]
 
 
@@ -43,7 +44,7 @@ def watch(turbine: WindTurbine, model: MOMoGPRegressor, frozen: MOMoGPRegressor,
         scores = {"learning": model.score_one(x, y), "frozen": frozen.score_one(x, y)}
         farthest = ""
         if distribution := model.predict_one(x, with_dist=True):
-            track.expect(Outlook.of(distribution, track.targets, track.level))
+            track.expect(PredictedValues.of(distribution, track.targets, track.level))
             if scores["learning"] > ALARM:
                 below = distribution.cdf(y)
                 farthest = max(y, key=lambda name: abs(below[name] - 0.5))
@@ -59,7 +60,7 @@ def watch(turbine: WindTurbine, model: MOMoGPRegressor, frozen: MOMoGPRegressor,
 
 
 def phases(times: pd.DatetimeIndex, episodes: pd.DataFrame) -> pd.Series:
-    """What was going on at each of these times."""
+    """The phase at each of these times."""
     well, begun, lasting, over = PHASES
     phase = pd.Series(well, index=times)
     for episode in episodes.itertuples():
@@ -69,7 +70,7 @@ def phases(times: pd.DatetimeIndex, episodes: pd.DataFrame) -> pd.Series:
     return phase
 
 
-def draw_strangeness(scores: pd.DataFrame, episodes: pd.DataFrame) -> Figure:
+def draw_scores(scores: pd.DataFrame, episodes: pd.DataFrame) -> Figure:
     """Scores of both models over time as powers of ten, episodes shaded."""
     figure = Figure(figsize=(8.0, 5.0), layout="constrained", dpi=120)
     panels = figure.subplots(2, 1, sharex=True, sharey=True)
@@ -125,15 +126,15 @@ def main() -> None:
         print(f"  {name}: {inside[name]} during episodes, {len(table) - inside[name]} at other times")
         for phase, count in counts.items():
             print(f"    {phase:<17}{count:4d} of {n_rows[phase]:5,} rows, {count / n_rows[phase]:.1%}")
-    print("\nThe ten rows that were strangest to the learning model")
-    strangest = alarms["learning"].nlargest(10, "learning").sort_index()
-    print(strangest.to_string(float_format="{:.4f}".format))
+    print("\nThe ten most surprising rows for the learning model")
+    most_surprising = alarms["learning"].nlargest(10, "learning").sort_index()
+    print(most_surprising.to_string(float_format="{:.4f}".format))
 
     folder.mkdir(parents=True, exist_ok=True)
     scores = plot_scores(track)
     shade(scores, episodes, rows.index[-1])
     figures = {
-        "strangeness.png": draw_strangeness(watched, episodes),
+        "anomaly_scores.png": draw_scores(watched, episodes),
         "scores.png": scores,
         "relevance.png": plot_relevance(track),
     }

@@ -10,14 +10,14 @@ FENCE = "```"
 
 class Block(NamedTuple):
     language: str
-    """What stands behind the opening fence."""
+    """The word after the opening fence."""
     line: int
-    """Of the first line inside, from 1."""
+    """Number of the first line inside, from 1."""
     text: str
 
     @property
     def in_place(self) -> str:
-        """The text at its place in the page, so that tracebacks point home."""
+        """The text at its line of the page, so that tracebacks show the right line."""
         return "\n" * (self.line - 1) + self.text
 
 

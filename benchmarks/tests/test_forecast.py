@@ -191,7 +191,7 @@ def test_nan_is_not_scored_silently_but_a_gap_is_no_score():
     assert np.isnan(record.error[1]).all() and np.isnan(record.nlpd[1]).all()
 
 
-def test_coverage_of_the_true_law_and_of_a_stuck_sensor(rng):
+def test_coverage_of_the_true_distribution_and_of_a_stuck_sensor(rng):
     Y = np.column_stack([stats.t(5.0).rvs(4000, random_state=rng), np.eye(4000)[0]])
     record, mean = Record(Y, horizon=1), np.array([[0.0, 1e-4]])
     for origin in range(3999):
@@ -499,7 +499,7 @@ def test_a_run_ends_at_its_cap(rng):
     assert forecast.figures(record, done, 1) == {"done": 1, "capped": True}
 
 
-def test_a_law_that_changes_is_refused(rng):
+def test_a_distribution_that_changes_is_refused(rng):
     with pytest.raises(RuntimeError, match="row 600: the forecast changed"):
         forecast.run(Walk(3, changing=True), walks(rng, 700), 3)
 

@@ -27,7 +27,7 @@ def test_doctests(module):
 # ---------------------------------------------------------------------- distributions
 
 
-def test_normal_laws_are_those_of_scipy(rng):
+def test_normal_distributions_are_those_of_scipy(rng):
     mean, deviation, y = rng.normal(size=3), rng.uniform(0.5, 2.0, 3), rng.normal(size=3)
     theirs = stats.norm(mean, deviation)
     distribution = Normals(mean, deviation)
@@ -53,13 +53,13 @@ def rows(rng, n, n_outputs=2):
 
 @pytest.mark.parametrize("name", REGRESSORS)
 @pytest.mark.parametrize("n_outputs", [1, 2])
-def test_regressors_give_a_law_from_the_first_row_on(rng, name, n_outputs):
+def test_regressors_give_a_distribution_from_the_first_row_on(rng, name, n_outputs):
     model = Regressor(REGRESSORS[name](3, n_outputs, 0))
     for x, y in model.rows(*rows(rng, 120, n_outputs)):
         distribution = model.distribution(model.predict(x))
         assert distribution.mean.shape == distribution.deviation.shape == (n_outputs,)
         assert np.isfinite(distribution.log_pdf(y)) and (distribution.deviation >= FLOOR).all()
-        if name not in peers_report.WITH_LAW:
+        if name not in peers_report.WITH_DISTRIBUTION:
             assert_array_equal(distribution.deviation, 1.0)
         model.learn(x, y)
 
@@ -195,7 +195,7 @@ def test_forecast_scores_are_those_of_the_forecast_benchmark(data_dir):
     json.dumps(found)
 
 
-def test_statsforecast_is_scored_by_its_own_law(data_dir, monkeypatch):
+def test_statsforecast_is_scored_by_its_own_distribution(data_dir, monkeypatch):
     Y = data.series("etth1", 640).Y
     origins = np.arange(600, 640, 5)
     mean = np.repeat(Y[origins, None], 6, axis=1)

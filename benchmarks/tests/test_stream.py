@@ -102,7 +102,7 @@ def test_nan_is_not_scored_silently():
         Record(np.array([[1.0], [2.0]])).score(1, Student(np.array([np.nan]), np.eye(1), 30.0))
 
 
-def test_coverage_of_the_true_law(rng):
+def test_coverage_of_the_true_distribution(rng):
     Y = stats.t(5.0).rvs((4000, 1), random_state=rng)
     record = Record(Y)
     for row in range(len(Y)):
@@ -167,7 +167,7 @@ def test_a_row_of_gaps_tells_nothing():
     assert before[1] == residuals.distribution(1.0)[1]
 
 
-def test_law_of_collinear_and_stuck_outputs_has_a_density():
+def test_distribution_of_collinear_and_stuck_outputs_has_a_density():
     residuals = Residuals(4)
     for z in np.linspace(-1e5, 1e5, 2000):
         residuals.learn(np.array([z, 3.0 * z, 0.7 * z, 0.0]))
@@ -424,7 +424,7 @@ def test_run_ends_at_its_cap(feed):
     assert (record.predict_ns + record.learn_ns)[: done - 1].sum() <= 2e7 < (record.predict_ns + record.learn_ns).sum()
 
 
-def test_law_that_changes_with_its_row_is_refused(feed):
+def test_distribution_that_changes_with_its_row_is_refused(feed):
     class Leaky(stream.WithResiduals):
         def predict(self, x):
             self.answer = super().predict(x)
@@ -435,7 +435,7 @@ def test_law_that_changes_with_its_row_is_refused(feed):
             super().learn(x, y)
             self.answer[0][:] = y
 
-    with pytest.raises(RuntimeError, match="row 0: the predicted law changed"):
+    with pytest.raises(RuntimeError, match="row 0: the predicted distribution changed"):
         stream.run(Leaky("last_value", 3, 2, 0), feed, feed.Y)
 
 

@@ -1,3 +1,3 @@
-"""What the questions are answered with: rivals, scores and reports, named after the question that they serve."""
+"""Rivals, scores and reports of the benchmarks, named after the benchmark that they serve."""
 
 from __future__ import annotations

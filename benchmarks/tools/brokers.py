@@ -24,7 +24,7 @@ from typing import Any, Self
 
 # Debian puts it where only root's PATH looks.
 MOSQUITTO = shutil.which("mosquitto") or shutil.which("mosquitto", path="/usr/sbin:/usr/local/sbin")
-# What a consumer that must not lose anything asks of mosquitto. Its defaults keep 1000 messages for a client that is
+# Settings of mosquitto for a consumer that must not lose anything. Its defaults keep 1000 messages for a client that is
 # away, drop all others without a word, and write nothing to the disk.
 SAFE = (
     "persistence true",
@@ -48,14 +48,14 @@ sys.stdin.read()
 
 
 def missing_mqtt() -> str | None:
-    """What tests with MQTT lack here; None where they can run."""
+    """Why tests with MQTT cannot run here; None if they can."""
     if importlib.util.find_spec("paho") is None:
         return "needs paho-mqtt: pip install 'momostream[mqtt]'"
     return None if MOSQUITTO else "needs the mosquitto broker: apt install mosquitto"
 
 
 def missing_kafka() -> str | None:
-    """What tests with Kafka lack here; None where they can run."""
+    """Why tests with Kafka cannot run here; None if they can."""
     found = importlib.util.find_spec("confluent_kafka")
     return None if found else "needs confluent-kafka: pip install 'momostream[kafka]'"
 
@@ -70,7 +70,7 @@ def free_port() -> int:
         with suppress(OSError), socket.socket() as probe:
             probe.bind(("127.0.0.1", port))
             return port
-    raise RuntimeError("there is no free port on the loopback")
+    raise RuntimeError("no free port on the loopback")
 
 
 class Mosquitto:
@@ -110,7 +110,7 @@ class Mosquitto:
 
     @property
     def log(self) -> str:
-        """What it has said so far."""
+        """Its output so far."""
         return (self.folder / "mosquitto.log").read_text(encoding="utf-8", errors="replace")
 
     def wait_until_left(self, client_id: str) -> None:
@@ -182,7 +182,7 @@ class MockKafka:
         return f"kafka://{self.address}/{topic}"
 
     def start(self) -> None:
-        """Start it, and wait until it tells its address."""
+        """Start it, and wait until it prints its address."""
         command = [sys.executable, "-c", _MOCK, str(self.n_brokers)]
         pipe = subprocess.PIPE
         self._process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL, text=True)
@@ -249,7 +249,7 @@ class _Publication:
             self._changed.notify_all()
 
     def publish(self, topic: str, message: bytes) -> bool:
-        """Send it as soon as the window has a place; False when the connection is gone."""
+        """Send it as soon as the window has room; False when the connection is gone."""
         if not self.wait(lambda: self._is_connected and self._n_sent - self.n_acknowledged < self._window):
             return False
         self._n_sent += 1
@@ -283,7 +283,7 @@ def publish_mqtt(
 
     Mosquitto acknowledges a row first and writes it to its file a moment later: what it has acknowledged in between is
     lost when it is killed. After every loss of the connection the last `resent` rows are therefore sent again, before
-    any new one; whoever receives them drops by their sequence those that it has.
+    any new one; the receiver drops by their sequence those that it has.
 
     It only writes when something has changed that it counts as a change. A row that goes straight to a client is none,
     and all that this client has not acknowledged is lost, unless rows are published with the flag `retain`.

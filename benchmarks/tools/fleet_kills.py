@@ -2,8 +2,8 @@
 
 A run is a process of its own, forked from one in which everything has been imported, so that it is at work within
 milliseconds and a kill can hit it anywhere. `SIGKILL` comes after a random time; then the same command is given again,
-until no kills are left and the run may come to its end. What it leaves is compared with what one run over the same rows
-has left that nobody disturbed: every prediction, every count, every refused row, and every model to the bit.
+until no kills are left and the run may come to its end. Its store is compared with that of an undisturbed run over the
+same rows: every prediction, every count, every rejected row, and every model to the bit.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-# Not used here, but by the runs: what is imported before the fork need not be imported behind it.
+# Not used here, but by the runs: what is imported before the fork need not be imported after it.
 import momostream.feeds.brokers
 import momostream.runs.run  # noqa: F401
 from benchmarks.tools.brokers import MockKafka, Mosquitto, publish_kafka, publish_mqtt
@@ -62,9 +62,9 @@ def rows(n_rows: int) -> list[dict[str, Any]]:
 
 
 def leftovers(store: Path, by_key: bool = True) -> dict[str, Any]:
-    """What is in a store: digests of models, predictions and alarms by key without row numbers, refused rows, counts.
+    """Contents of a store: digests of models, predictions and alarms by key without row numbers, rejected rows, counts.
 
-    Behind a broker the rows of different keys may come in another order, and be numbered otherwise.
+    From a broker, the rows of different keys may come in another order, and be numbered otherwise.
     """
     with Store(store, read_only=True) as reader:
         models = {key: [digest(chunk).hex() for chunk in Parts.of(reader.load(key)).chunks] for key in reader.keys()}
@@ -219,7 +219,7 @@ def _reached(store: Path) -> int:
 
 
 def _let_end(command: list[str], store: Path, n_rows: int, log: Path) -> None:
-    """Let a run go on until all rows are in the store, then end it as a system does."""
+    """Let a run continue until all rows are in the store, then end it as a system does."""
     pid, deadline = start(command, log), time.monotonic() + SECONDS_TO_END
     while _reached(store) < n_rows:
         if ended(pid) is not None or time.monotonic() > deadline:

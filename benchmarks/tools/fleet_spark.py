@@ -1,7 +1,7 @@
 """Spark under load and under fire: rows per second, bytes per batch, and what is left of a stream after SIGKILL.
 
 Rows of a simulated farm lie in files, each of which makes a batch. A driver in a process of its own predicts and learns
-them, and writes to files; where it was killed, another one goes on.
+them, and writes to files; where it was killed, another one resumes.
 """
 
 from __future__ import annotations
@@ -54,12 +54,12 @@ PLAN = Plan(tuple(WindTurbine.TARGETS), tuple(WindTurbine.INPUTS), "time", key="
 WARM_UP = 4
 # Of Java that is to end soon: its second compiler takes a third of the time of a minute.
 BRIEF_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-# Lines by which a driver tells how far it is.
+# Lines by which a driver reports how far it is.
 STARTED, ANSWER = "started", "answer "
 
 
 def write_farm(folder: Path, n_keys: int, n_files: int, rows_per_file: int, seed: int = 0, bad: bool = False) -> None:
-    """Write the rows of a farm, so many of each turbine per file; with ``bad`` ones that are refused in every file."""
+    """Write the rows of a farm, so many of each turbine per file; ``bad`` adds rows to every file that are rejected."""
     folder.mkdir(parents=True)
     rows = iter(WindFarm(n_keys, seed=seed))
     before: list[dict[str, Any]] = []
@@ -84,8 +84,8 @@ def measure_spark(
 
     Every batch has ``rows_per_batch`` rows of each key; the first four are not counted.
     """
-    with TemporaryDirectory() as place:
-        folder = Path(place)
+    with TemporaryDirectory() as temporary:
+        folder = Path(temporary)
         write_farm(folder / "rows", n_keys, n_batches, rows_per_batch, seed)
         answer = _drive(folder, master, brief=False)
         logs = sorted((folder / "checkpoint" / "state").rglob("*.changelog"))
@@ -118,14 +118,14 @@ def kill_spark(
 ) -> dict[str, Any]:
     """SIGKILL a driver, or executors of a local cluster, at random moments; compare with a run that nobody disturbed.
 
-    A driver dies with all of its processes, and the next one goes on. Executors are replaced by Spark. Where ``spark``
+    A driver dies with all of its processes, and the next one resumes. Executors are replaced by Spark. Where ``spark``
     is given, the undisturbed run, and what is left to do after the last kill of a driver, are done there.
     """
     rng = random.Random(seed)
     master = LOCAL_CLUSTER if executor else LOCAL
     n_batches = n_batches or 3 * n_kills + 3
-    with TemporaryDirectory() as place:
-        calm, killed = Path(place, "calm"), Path(place, "killed")
+    with TemporaryDirectory() as temporary:
+        calm, killed = Path(temporary, "calm"), Path(temporary, "killed")
         for folder in (calm, killed):
             write_farm(folder / "rows", n_keys, n_batches, rows_per_batch, seed, bad=True)
         finish = partial(_drive, master=master) if spark is None else partial(stream_farm, spark)
@@ -306,7 +306,7 @@ def stream_farm(spark: SparkSession, folder: Path) -> dict[str, Any]:
 
 
 def _outcome(spark: SparkSession, folder: Path) -> dict[str, Any]:
-    """What a stream has written, and the state that it is in."""
+    """The output of a stream, and its state."""
     from momostream.engines.spark import dead_letters, forecasts, models
 
     # By Spark, which reads what was committed: files of batches that never ended lie there as well.

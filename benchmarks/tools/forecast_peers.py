@@ -5,7 +5,7 @@ statsforecast asks for an older pandas than momostream has, so that it needs an 
     python -m venv peers && peers/bin/python -m pip install statsforecast
     peers/bin/python -m benchmarks.tools.forecast_peers [feed ...] [--methods auto_arima ...] [--cap 600]
 
-One model per series, fitted anew every 500 rows on at most the last 1,000; in between the parameters stay and the state
+One model per series, refitted every 500 rows on at most the last 1,000; in between the parameters stay and the state
 moves along with the rows. A season of more than 48 rows is too long for them: they then know none. Gaps are filled
 forward. Forecasts are made at every fifth origin only, as far ahead as the longest horizon of the feed, and kept in
 ``results/.peers`` or ``--folder``. A method that has used ``--cap`` CPU seconds on a feed ends before its next fit, and
@@ -54,7 +54,7 @@ def keep(feed: str, method: str, found: Forecasts, folder: Path | None = None) -
 
 
 def kept(feed: str, method: str, folder: Path | None = None) -> Forecasts | None:
-    """What was written, None if nothing was; deviations are NaN in files from before they were kept."""
+    """The forecasts that were written, or None; deviations are NaN in files from before they were kept."""
     path = (folder or FOLDER) / f"{feed}-{method}.npz"
     if not path.is_file():
         return None
@@ -98,10 +98,10 @@ def block(y: Array, origins: NDArray[np.int64], model: Any, horizon: int) -> NDA
     level = window.mean()
     model.fit(window - level)
     found = np.empty((2, len(origins), horizon), dtype=np.float32)
-    for place, origin in enumerate(origins):
+    for number, origin in enumerate(origins):
         ahead = model.forward(y[first : origin + 1] - level, horizon, level=[90])
-        found[0, place] = level + ahead["mean"]
-        found[1, place] = (np.asarray(ahead["hi-90"]) - np.asarray(ahead["lo-90"])) / (2.0 * ndtri(0.95))
+        found[0, number] = level + ahead["mean"]
+        found[1, number] = (np.asarray(ahead["hi-90"]) - np.asarray(ahead["lo-90"])) / (2.0 * ndtri(0.95))
     return found
 
 

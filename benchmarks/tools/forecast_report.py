@@ -11,7 +11,6 @@ from benchmarks.harness import origin, table
 from benchmarks.tools.forecast_peers import PEERS
 from benchmarks.tools.forecast_rivals import RIVALS
 from benchmarks.tools.forecast_scores import STRIDE
-from benchmarks.tools.readme import marked
 from benchmarks.tools.stream_report import (
     COVERAGE_WITHIN,
     Result,
@@ -46,7 +45,7 @@ SHORT = {
 # Steps with a row in the tables by step.
 STEPS = (1, 2, 3, 6, 10, 20, 24, 36, 72, 144)
 
-# What momostream promises, beside what it promises against its rivals.
+# Targets of momostream that do not depend on its rivals.
 LIMITS = {("etth1", 6, 4000): 0.605, ("windturbine", 10, 3000): 0.425, ("windturbine", 10, 3600): 0.425}
 
 
@@ -84,16 +83,18 @@ def report(results: list[Result]) -> str:
     shown = [run for runs in grid.values() for run in runs.values()]
     parts = ["# Forecasts", origin("forecast", shown), verdicts(grid)]
     if any(finished(run) for run in shown):
-        parts += [f"## In short: RMSE / NLPD at every {STRIDE}th origin", marked(short_table(grid))]
+        parts += [f"## In short: RMSE / NLPD at every {STRIDE}th origin", short_table(grid)]
     parts += ["## All origins", *score_tables(online)]
     if any(model in PEERS for runs in grid.values() for model in runs):
         parts += [f"## Every {STRIDE}th origin, with the models of statsforecast", *score_tables(every_fifth(grid))]
     parts += ["## Cost and failures", *cost_tables(grid)]
     parts += ["## By step: RMSE / MAE", *step_tables(online)]
     parts.append(
-        "Rows are feed and horizon. RMSE: mean over steps and series. NLPD: nats per value. Best of each row bold; "
-        "runs that were cut at their CPU limit show the rows they did and are not compared. The laws of "
-        f"statsforecast's points learn from every {STRIDE}th residual only. That moves their CRPS and NLPD either way "
+        "Rows are feed and horizon. RMSE: mean over steps and series. NLPD: nats per value. The best of each "
+        "row is bold; "
+        "runs that were cut at their CPU limit show the rows they did and are not compared. The distributions "
+        f"of statsforecast's points learn from every {STRIDE}th residual only. That moves their CRPS and NLPD "
+        f"either way "
         "(the NLPD of the last value by -.24 to +.16), not their RMSE and MAE."
     )
     return "\n\n".join(parts)
@@ -110,7 +111,7 @@ def short_table(grid: Grid) -> str:
 
 
 def every_fifth(grid: Grid) -> Grid:
-    """The same results with the scores at these origins in place of those at all."""
+    """The same results with the scores at these origins instead of those at all origins."""
     return {
         case: {
             model: run | ({"scores": run["every_fifth"]} if "every_fifth" in run else {}) for model, run in runs.items()
@@ -205,8 +206,8 @@ def verdicts(grid: Grid) -> str:
                 error = run["scores"][name]
                 misses = {label(case): f"{error:.4f}"} if error > limit else {}
                 lines.append(verdict(f"{case[0]} {case[1]}, {case[2]:,} rows: {words} at most {limit}", misses, 1))
-    for place, (level, within) in enumerate(zip(LEVELS, COVERAGE_WITHIN, strict=True)):
-        shares = {label(case): runs[OURS]["scores"]["coverage"][place] for case, runs in ended.items()}
+    for number, (level, within) in enumerate(zip(LEVELS, COVERAGE_WITHIN, strict=True)):
+        shares = {label(case): runs[OURS]["scores"]["coverage"][number] for case, runs in ended.items()}
         misses = {name: f"{share:.3f}" for name, share in shares.items() if abs(share - level) > within}
         lines.append(verdict(f"coverage of {level:.0%} within {within}", misses, len(ended)))
     return "\n".join(lines)
@@ -226,8 +227,8 @@ def against_rivals(ended: Grid) -> list[str]:
     for name in ("crps", "nlpd"):
         misses = {case: f"{by[name][0]:+.4f} {by[name][1]}" for case, by in worst.items() if by[name][0] >= 0.0}
         lines.append(verdict(f"{name.upper()} below every rival's", misses, len(worst)))
-    behind = {case: f"{by['mae'][0]:.3f}x {by['mae'][1]}" for case, by in worst.items() if by["mae"][0] >= 1.0}
-    few = behind if 3 * len(behind) > len(worst) else {}
+    worse = {case: f"{by['mae'][0]:.3f}x {by['mae'][1]}" for case, by in worst.items() if by["mae"][0] >= 1.0}
+    few = worse if 3 * len(worse) > len(worst) else {}
     return [*lines, verdict("MAE below every rival's on 2/3 of the feeds and horizons", few, len(worst))]
 
 

@@ -22,7 +22,7 @@ Array = NDArray[np.float64]
 
 
 class Size(NamedTuple):
-    """What is forecast: ``horizon`` steps of ``n_series`` series, with a season of so many rows where one is known."""
+    """The size of a forecast: ``horizon`` steps of ``n_series`` series, and the rows of a season if one is known."""
 
     horizon: int
     n_series: int
@@ -30,7 +30,7 @@ class Size(NamedTuple):
 
 
 class Rival(Protocol):
-    """What the benchmark asks of a rival."""
+    """The methods that the benchmark needs of a rival."""
 
     def learn(self, y: Array) -> None:
         """Take in one complete row."""
@@ -102,13 +102,13 @@ class WithResiduals:
     def forecast(self) -> tuple[Array, Array, Array] | None:
         """Means, widths, degrees of freedom."""
         points = self.rival.forecast()
-        place = (self.seen - 1) % len(self.pending)
+        slot = (self.seen - 1) % len(self.pending)
         if points is None:
-            self.pending[place] = np.nan
+            self.pending[slot] = np.nan
             return None
         near = np.abs(points) <= self.FAR
         self.replaced += near.size - int(near.sum())
-        self.pending[place] = mean = np.where(near, points, self.last)
+        self.pending[slot] = mean = np.where(near, points, self.last)
         return mean, *self.residuals.distribution()
 
     def distribution(self, answer: tuple[Array, Array, Array] | None) -> Students | None:
@@ -268,7 +268,7 @@ class Replayed:
 
     def __init__(self, made: Forecasts, size: Size) -> None:
         self.mean, self.horizon = made.mean.astype(float), size.horizon
-        self.place = {int(origin): place for place, origin in enumerate(made.origins)}
+        self.number = {int(origin): number for number, origin in enumerate(made.origins)}
         self.row = -1
 
     def learn(self, y: Array) -> None:
@@ -277,8 +277,8 @@ class Replayed:
 
     def forecast(self) -> Array | None:
         """The first steps of what was made here."""
-        place = self.place.get(self.row)
-        return None if place is None else self.mean[place, : self.horizon]
+        number = self.number.get(self.row)
+        return None if number is None else self.mean[number, : self.horizon]
 
 
 RIVALS: dict[str, Callable[[Size], Rival]] = {

@@ -1,4 +1,4 @@
-"""What people would use instead, with the distribution that it has of its own, or with none.
+"""The models that people would use instead, with the distributions that they give themselves, or with none.
 
 Points come from the rivals of the other questions; nothing is added to them, so that what is timed is theirs. Where a
 peer has no distribution, the one here has unit deviations: only its errors mean something.
@@ -111,7 +111,7 @@ class BayesianLinear(OnePerTarget):
 
 
 class WindowGP:
-    """scikit-learn's Gaussian process of the last rows, fitted anew at each row, with a new kernel every ``TUNED``.
+    """scikit-learn's Gaussian process of the last rows, refitted at each row, with a new kernel every ``TUNED``.
 
     Fitting it less often is far worse where a feed moves on: the rows since then are not in it.
     """
@@ -215,7 +215,7 @@ def statsforecast_version() -> str | None:
 
 
 def statsforecasts(feed: str, method: str, rows: int, horizon: int) -> Forecasts:
-    """What a method of statsforecast says about a feed, made now by the Python that has it."""
+    """Forecasts of a feed by a method of statsforecast, made now by the Python that has it."""
     with tempfile.TemporaryDirectory() as folder:
         options = {"--methods": method, "--rows": rows, "--horizon": horizon, "--folder": folder}
         command = [interpreter(), "-m", "benchmarks.tools.forecast_peers", feed]

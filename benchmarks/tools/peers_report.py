@@ -20,6 +20,8 @@ Result = dict[str, Any]
 Grid = dict[tuple[str, str], Result]
 
 OURS = "momostream"
+# Simple rules are not a library.
+RULES = "no library"
 MODELS = {
     "stream": (
         OURS,
@@ -36,8 +38,8 @@ MODELS = {
 }
 LIBRARIES = {
     OURS: "momostream",
-    "last_value": "no library",
-    "seasonal_last": "no library",
+    "last_value": RULES,
+    "seasonal_last": RULES,
     "window_gp_100": "scikit-learn",
     "window_gp_300": "scikit-learn",
 } | dict.fromkeys(PEERS, "statsforecast")
@@ -61,17 +63,17 @@ NAMES = {
 BY_FEED = (
     "Feed by feed, RMSE (columns in deviations) and CPU time per row, of each library the model with the least error:"
 )
-# Models that say by themselves how sure they are.
-WITH_LAW = {OURS, "bayesian_linear", "window_gp_100", "window_gp_300", *PEERS}
+# Models that give a distribution by themselves.
+WITH_DISTRIBUTION = {OURS, "bayesian_linear", "window_gp_100", "window_gp_300", *PEERS}
 TITLES = {"stream": "Regression on a stream", "forecast": "Forecasts"}
 COLOURS = {
     "momostream": "#d62728",
     "river": "#1f77b4",
     "scikit-learn": "#ff7f0e",
     "statsforecast": "#2ca02c",
-    "no library": "#7f7f7f",
+    RULES: "#7f7f7f",
 }
-# Places of labels that would lie on others.
+# Offsets and alignment of labels that would lie on others.
 LABELS = {
     "adaptive_tree": ((0, -16), "center"),
     "adaptive_forest": ((0, -16), "center"),
@@ -81,7 +83,7 @@ LABELS = {
 
 
 def library(model: str) -> str:
-    """Where a model comes from."""
+    """The library of a model."""
     return LIBRARIES.get(model, "river")
 
 
@@ -134,10 +136,25 @@ def report(results: list[Result]) -> str:
     if peer:
         where += f" statsforecast {' and '.join(sorted(peer))} in an environment of its own."
     parts = ["# momostream beside what people would use instead", where]
-    parts += [marked(f"{summary(grids)}\n\n{BY_FEED}\n\n{by_library(grids)}"), note(results)]
+    parts += ["## In short: of each library the model with the least error", marked(brief(grids))]
+    parts += ["## All models", summary(grids), note(results), "## Feed by feed", BY_FEED, by_library(grids)]
     for job, grid in grids.items():
         parts += [f"## {TITLES[job]}", about(job, grid), *tables(job, grid)]
     return "\n\n".join(parts)
+
+
+def brief(grids: dict[str, Grid]) -> str:
+    """One line for momostream and one for the best model of each library, in either job; README shows them."""
+    header = ["job", "model", "RMSE", "CRPS", "covers 90 %", "CPU us per row", "kB"]
+    lines = []
+    for job, grid in grids.items():
+        ratios = {model: mean_ratio(found) for model in models_of(grid, job) if (found := errors(grid, model))}
+        # The last entry of a library stays: that of its least error.
+        best = {library(model): model for model in sorted(ratios, key=lambda model: -ratios[model])}
+        for source in [name for name in COLOURS if name in best and name != RULES]:
+            name, _, error, _, *others = summary_line(grid, best[source])
+            lines.append([job, name if source == OURS else f"{name} ({source})", error, *others])
+    return table(header, lines)
 
 
 def summary(grids: dict[str, Grid]) -> str:
@@ -170,23 +187,32 @@ def feed_cell(run: Result | None, least: float) -> str:
     return "" if run is None else f"{bold(f'{error(run):.3f}', error(run) == least)}, {microseconds(run):,.0f} us"
 
 
+def errors(grid: Grid, model: str) -> list[float]:
+    """RMSE of a model relative to momostream's, feed by feed."""
+    return [
+        error(grid[feed, model]) / error(grid[feed, OURS])
+        for feed in feeds_of(grid)
+        if (feed, model) in grid and (feed, OURS) in grid
+    ]
+
+
 def summary_line(grid: Grid, model: str) -> list[str]:
     """Geometric means over the feeds of ratios to momostream and of costs; bold where a peer is ahead."""
     runs = {feed: grid[feed, model] for feed in feeds_of(grid) if (feed, model) in grid}
     pairs = [(run, grid[feed, OURS]) for feed, run in runs.items() if (feed, OURS) in grid]
-    lower = sum(error(run) < error(ours) for run, ours in pairs)
-    errors = [error(run) / error(ours) for run, ours in pairs]
-    ranked = [run["scores"]["crps"] / ours["scores"]["crps"] for run, ours in pairs if model in WITH_LAW]
+    ratios = errors(grid, model)
+    lower = sum(ratio < 1.0 for ratio in ratios)
+    ranked = [run["scores"]["crps"] / ours["scores"]["crps"] for run, ours in pairs if model in WITH_DISTRIBUTION]
     faster = [microseconds(run) / microseconds(ours) for run, ours in pairs]
     held = [run["bytes"] / 1e3 for run in runs.values() if "bytes" in run]
     smaller = [run["bytes"] / ours["bytes"] for run, ours in pairs if "bytes" in run]
     return [
         f"**{NAMES[model]}**" if model == OURS else NAMES[model],
         library(model),
-        mean_cell(errors, ".2f", errors),
+        mean_cell(ratios, ".2f", ratios),
         bold(f"{lower} of {len(pairs)}", lower > 0) if model != OURS else "",
         mean_cell(ranked, ".2f", ranked),
-        f"{np.mean([covered(run) for run in runs.values()]):.2f}" if model in WITH_LAW else "",
+        f"{np.mean([covered(run) for run in runs.values()]):.2f}" if model in WITH_DISTRIBUTION else "",
         mean_cell([microseconds(run) for run in runs.values()], ",.0f", faster),
         mean_cell(held, ",.0f", smaller),
     ]
@@ -225,10 +251,10 @@ def tables(job: str, grid: Grid) -> list[str]:
     """By feed: errors, distributions, cost."""
 
     def score(name: str) -> Callable[[Result], float]:
-        return lambda run: float(run["scores"][name]) if run["model"] in WITH_LAW else np.inf
+        return lambda run: float(run["scores"][name]) if run["model"] in WITH_DISTRIBUTION else np.inf
 
     def distance(run: Result) -> float:
-        return abs(covered(run) - 0.9) if run["model"] in WITH_LAW else np.inf
+        return abs(covered(run) - 0.9) if run["model"] in WITH_DISTRIBUTION else np.inf
 
     def cost(run: Result) -> str:
         return " / ".join(f"{run['us'][name]:,.0f}" for name in ("median", "mean") if name in run["us"])
@@ -273,8 +299,9 @@ def note(results: list[Result]) -> str:
     failed = {f"{result['model']} on {result['feed']}" for result in results if "failed" in result}
     text = (
         "RMSE and CRPS are relative to momostream's, geometric means over the feeds: above 1, momostream is better. "
-        "CRPS and coverage are of laws that a model has of its own; an empty cell is one that has none, or memory that "
-        "was not measured. CPU time per row is the mean with all tuning, fits and growth, and kB what the model holds "
+        "CRPS and coverage belong to distributions that a model gives by itself; a cell is empty where a model gives "
+        "none, or where memory was not measured. CPU time per row is the mean with all tuning, fits and "
+        "growth, and kB what the model holds "
         "at the end, geometric means over the feeds. Bold: a peer is ahead of momostream, which has its defaults. The "
         "settings of the peers are in `benchmarks/tools`; river's models are one per target where they know only one."
     )
@@ -282,12 +309,13 @@ def note(results: list[Result]) -> str:
 
 
 def about(job: str, grid: Grid) -> str:
-    """What was run."""
+    """Which rows and models were run."""
     rows = " or ".join(f"{rows:,}" for rows in sorted({run["rows"] for run in grid.values()}))
     if job == "stream":
         return (
             f"The first {rows} rows in file order, predict then learn; the first {UNSCORED} rows are not scored. "
-            "Best of each row bold. Laws of points can be made of their residuals: `stream.md` has them. The Gaussian "
+            "The best of each row is bold. `stream.md` turns points into distributions by their residuals. The "
+            "Gaussian "
             "processes are fitted at each row, with a new kernel every 300. The Bayesian regression is as it comes: it "
             "neither learns the noise nor forgets. Turning a row into what river takes, some 5 us "
             "a call, is counted for its models, not for momostream."
@@ -300,11 +328,12 @@ def about(job: str, grid: Grid) -> str:
     text = (
         f"The first {rows} rows, so many steps ahead: {steps}. Every {STRIDE}th origin from row {UNSCORED_ORIGINS} on "
         "is scored. All learn every row and forecast from it, but those of statsforecast, which are fitted every "
-        f"{REFIT} rows, forecast from every {STRIDE}th only; their cost is all CPU time over all rows. Their laws are "
-        "normal, of the width of the 90 % interval that they give. Seasons longer than 48 rows, as those of "
-        "tetouan_power and turkey_wind_scada, are too long for all but the last season and momostream, which is told "
-        "the time of each row. Best of each row bold. Laws of points can be made "
-        "of their residuals: `forecast.md` has them."
+        f"{REFIT} rows, forecast from every {STRIDE}th only; their cost is all CPU time over all rows. Their "
+        f"distributions "
+        "are normal, with the width of the 90 % interval that they give. Seasons longer than 48 rows, as those of "
+        "tetouan_power and turkey_wind_scada, are too long for all but the last season and momostream, which gets "
+        "the time of each row. The best of each row is bold. `forecast.md` turns points into distributions by "
+        "their residuals."
     )
     if replaced:
         text += f" Points beyond 1,000 deviations, replaced by the last value: {', '.join(sorted(replaced))}."
@@ -338,9 +367,9 @@ def draw(results: list[Result], path: Path) -> None:
             colour, centre = COLOURS[library(model)], (mean_ratio(times), mean_ratio(ratios))
             ax.scatter(times, ratios, s=14, color=colour, alpha=0.35, linewidths=0)
             ax.scatter(*centre, s=90, color=colour, edgecolors="white", zorder=3)
-            place, side = LABELS.get(model, ((7, 7), "left"))
+            offset, side = LABELS.get(model, ((7, 7), "left"))
             style = {"textcoords": "offset points", "ha": side, "fontsize": 9, "color": colour, "zorder": 4}
-            ax.annotate(NAMES[model], centre, place, **style)
+            ax.annotate(NAMES[model], centre, offset, **style)
         ax.set(xscale="log", yscale="log", title=f"{TITLES[job]}, {len(feeds_of(grid))} feeds")
         ax.set(xlabel="CPU microseconds per row, all fits counted", ylabel="RMSE / momostream's")
         low, high = ax.get_ylim()

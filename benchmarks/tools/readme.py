@@ -1,7 +1,7 @@
-"""Tables that README shows: each lives once, in ``benchmarks/results/NAME.md``, between two comments.
+"""Copies tables of results into README.
 
-There a table is marked by ``<!-- readme -->`` and ``<!-- /readme -->``; README has ``<!-- table: NAME -->`` and
-``<!-- /table -->`` around the copy, which `filled` renews.
+A table lives once, in ``benchmarks/results/NAME.md``, between ``<!-- readme -->`` and ``<!-- /readme -->``. README has
+``<!-- table: NAME -->`` and ``<!-- /table -->`` around the copy, which `filled` renews.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from pathlib import Path
 from benchmarks.harness import RESULTS
 
 START, END = "<!-- readme -->", "<!-- /readme -->"
-PLACE = re.compile(r"(<!-- table: (\w+) -->\n)(.*?)(<!-- /table -->)", re.DOTALL)
+COPY = re.compile(r"(<!-- table: (\w+) -->\n)(.*?)(<!-- /table -->)", re.DOTALL)
 
 
 def marked(table: str) -> str:
@@ -49,7 +49,7 @@ def filled(text: str, folder: Path = RESULTS) -> str:
     ValueError
         If a start has no end, or the other way round.
     """
-    places = len(PLACE.findall(text))
-    if not text.count("<!-- table:") == text.count("<!-- /table -->") == places:
+    n_copies = len(COPY.findall(text))
+    if not text.count("<!-- table:") == text.count("<!-- /table -->") == n_copies:
         raise ValueError("a table has a start or an end only")
-    return PLACE.sub(lambda place: f"{place[1]}\n{table_of(place[2], folder)}\n\n{place[4]}", text)
+    return COPY.sub(lambda copy: f"{copy[1]}\n{table_of(copy[2], folder)}\n\n{copy[4]}", text)

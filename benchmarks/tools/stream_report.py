@@ -9,7 +9,6 @@ from typing import Any, TypeGuard
 import numpy as np
 
 from benchmarks.harness import mean_and_deviation, origin, table
-from benchmarks.tools.readme import marked
 from benchmarks.tools.stream_rivals import RIVALS
 from benchmarks.tools.stream_scores import EARLY, LEVELS, UNSCORED
 
@@ -29,7 +28,7 @@ SHORT = {
     "last value": ("last_value",),
 }
 
-# What momostream promises for the first TARGET_ROWS rows.
+# Targets of momostream for the first TARGET_ROWS rows.
 TARGET_ROWS = 3000
 LIMITS = {"windturbine": {"rmse": 0.052, "nlpd": -17.5}, "etth1_lags": {"rmse": 0.345, "nlpd": -1.0}}
 SPEED, SPEED_ANYWHERE = {"windturbine": 3.0}, 2.0
@@ -65,7 +64,7 @@ def finished(result: Result | None) -> TypeGuard[Result]:
 
 
 def cell(result: Result | None, show: Callable[[Result], str], loss: Callable[[Result], float], best: float) -> str:
-    """What a table shows of one run; one that did not reach the end is not compared."""
+    """The cell of one run; one that did not reach the end is not compared."""
     if result is None:
         return ""
     if "failed" in result:
@@ -103,7 +102,7 @@ def report(results: list[Result]) -> str:
     parts = ["# Streams", origin("stream", list(shown.values())), verdicts(results)]
     grid = newest(results, rows=TARGET_ROWS, seed=0, missing=0.0, frozen=False)
     if grid:
-        parts += ["## In short: RMSE / joint NLPD", marked(short_table(grid))]
+        parts += ["## In short: RMSE / joint NLPD", short_table(grid)]
     for rows in sorted({result["rows"] for result in results}):
         parts.append(f"## First {rows:,} rows")
         grid = newest(results, rows=rows, seed=0, missing=0.0, frozen=False)
@@ -269,8 +268,8 @@ def verdicts(results: list[Result]) -> str:
             for name, limit in limits.items():
                 miss = {feed: f"{ours[feed][name]:.4f}"} if ours[feed][name] > limit else {}
                 lines.append(verdict(f"{feed}: {name.upper()} at most {limit}", miss, 1))
-    for place, (level, within) in enumerate(zip(LEVELS, COVERAGE_WITHIN, strict=True)):
-        shares = {feed: scores["coverage"][place] for feed, scores in ours.items()}
+    for number, (level, within) in enumerate(zip(LEVELS, COVERAGE_WITHIN, strict=True)):
+        shares = {feed: scores["coverage"][number] for feed, scores in ours.items()}
         misses = {feed: f"{share:.3f}" for feed, share in shares.items() if abs(share - level) > within}
         lines.append(verdict(f"coverage of {level:.0%} within {within}", misses, len(ours)))
     return "\n".join(lines)

@@ -22,7 +22,7 @@ Array = NDArray[np.float64]
 
 
 class Rival(Protocol):
-    """What the benchmark asks of a rival."""
+    """The methods that the benchmark needs of a rival."""
 
     def predict(self, x: Array) -> tuple[Array, float]:
         """Mean (P,) and the factor ``c`` of the scale matrix; changes nothing that a later call can see."""
@@ -90,7 +90,7 @@ class Residuals:
 
 
 class LastValue:
-    """What was learnt last."""
+    """The last value learnt."""
 
     def __init__(self, n_outputs: int) -> None:
         self.y = np.zeros(n_outputs)
@@ -244,7 +244,7 @@ def tuned(kernel: Kernel, X: Array, Y: Array) -> Kernel:
 
 
 class WindowGP:
-    """Gaussian process on the last ``size`` rows, factorised anew for each row.
+    """Gaussian process on the last ``size`` rows, factorised again for each row.
 
     Tuned every ``size`` rows, and after a quarter and a half of the first ``size``.
     """

@@ -588,6 +588,7 @@ def test_speed():
     assert rows_per_second(WindTurbine(rate=1 / 600).frame, 200) > 300
 
 
+@pytest.mark.system
 def test_import_leaves_river_alone():
     code = "import sys, momostream.datasets.wind; print([name for name in ['river', 'sklearn'] if name in sys.modules])"
     root = Path(__file__).resolve().parents[2]

@@ -1,4 +1,4 @@
-"""README and documentation: code runs and prints what they show, tables are true, the site loads nothing from afar."""
+"""README and documentation: code runs and prints what they show, tables are those of the code, the site is complete."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ PAGES_WITH_CODE = {
     if any(block.language in {"python", "bash"} for block in fenced_blocks(path))
 }
 LIMIT_SECONDS = 60
-# What only a shell understands.
+# Characters that only a shell understands.
 SHELL = re.compile(r"[|<>&;$*]")
 
 
@@ -46,7 +46,7 @@ def shell(tmp_path) -> Callable[[str], None]:
     env = {**os.environ, "PYTHONPATH": search, "PATH": os.pathsep.join([str(folder), os.environ["PATH"]])}
 
     def run(line: str) -> None:
-        # Its output goes where ours goes, and is captured there.
+        # It inherits our output, which is captured.
         done = subprocess.run(["bash", "-e", "-o", "pipefail", "-c", line], env=env, timeout=LIMIT_SECONDS)
         assert done.returncode == 0, line
 
@@ -155,12 +155,12 @@ def test_there_are_pages_with_code():
 
 def facades() -> dict[str, Any]:
     from momostream import MOMoGPForecaster, MOMoGPRegressor
-    from momostream.estimators.table import MOMoGPRegressor as BatchRegressor
+    from momostream.sklearn import MOMoGPRegressor as TableRegressor
 
     return {
         "momostream.MOMoGPForecaster": MOMoGPForecaster,
         "momostream.MOMoGPRegressor": MOMoGPRegressor,
-        "momostream.estimators.table.MOMoGPRegressor": BatchRegressor,
+        "momostream.sklearn.MOMoGPRegressor": TableRegressor,
     }
 
 
@@ -259,7 +259,7 @@ def test_every_public_module_is_documented(site):
 
 
 @pytest.mark.parametrize(
-    ("page", "name", "default"), [("online", "tuning_evaluations", "20"), ("feeds", "format", "None")]
+    ("page", "name", "default"), [("regressor", "tuning_evaluations", "20"), ("feeds", "format", "None")]
 )
 def test_parameters_are_shown_with_their_own_defaults(site, page, name, default):
     text = (site / "api" / f"{page}.html").read_text(encoding="utf-8")

@@ -1,4 +1,4 @@
-"""Examples run, and so do benchmarks that offer `--quick`."""
+"""Every example runs, and every benchmark that has `--quick`."""
 
 from __future__ import annotations
 

@@ -24,6 +24,7 @@ from momostream.estimators.table import MOMoGPRegressor
 from tests.estimators.tables import INPUTS, TARGETS, quick, toy
 
 
+@pytest.mark.contract
 @parametrize_with_checks(
     [
         MOMoGPRegressor(max_iterations=5),

@@ -327,6 +327,7 @@ def test_bytes_that_are_not_booleans():
     assert back.tobytes() == b"\x01\x00"
 
 
+@pytest.mark.system
 def test_claims_are_not_allocated(tmp_path):
     """A forged file of 1 MB claims 1 GB, once in raw bytes and once in what zlib could just make of it."""
     packed = zlib.compress(bytes(16)).ljust(10**6, b"\0")
@@ -462,6 +463,7 @@ def test_relative_paths(tmp_path, monkeypatch):
     assert container.read("a") == ("x", 1)
 
 
+@pytest.mark.system
 def test_needs_neither_numba_nor_scipy():
     code = "import sys; from momostream.storage import container; container.loads(container.dumps('x', [1.0])); "
     code += "print('numba' in sys.modules, 'scipy' in sys.modules)"

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from scipy.special import gammaln
 
 from momostream.batch.region import SHRINKAGE, HeldOut, Posterior
-from momostream.gp.covariance import input_spread
+from momostream.gp.covariance import input_std
 from momostream.gp.scaling import nearest_correlation, standardisation
 from momostream.kernels.scalar import NU0, SCALE0
 
@@ -61,7 +61,7 @@ class LinearExpert:
         By the evidence; or, where ``blocks`` of rows are to be held out, by the squared error on these: thousands of
         rows that resemble their neighbours are no evidence about the next stretch.
         """
-        expert = cls(X.mean(axis=0), input_spread(X), *standardisation(Y))
+        expert = cls(X.mean(axis=0), input_std(X), *standardisation(Y))
         expert.learn(X, Y)
 
         def held_out_error(ridge: float) -> float:

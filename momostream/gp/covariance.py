@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from momostream.kernels.covariance import MATERN12, MATERN32, MATERN52, RBF
 
-__all__ = ["KERNELS", "Covariance", "Prior", "input_spread"]
+__all__ = ["KERNELS", "Covariance", "Prior", "input_std"]
 
 Array = NDArray[np.float64]
 
@@ -142,7 +142,7 @@ class Covariance:
         )
 
 
-def input_spread(X: Array) -> Array:
+def input_std(X: Array) -> Array:
     """Deviation of each covariate, 1 where it does not vary."""
     spread = X.std(axis=0) if len(X) else np.ones(X.shape[1])
     spread[~(spread > 1e-13 * np.abs(X).max(axis=0, initial=0.0))] = 1.0

@@ -212,11 +212,9 @@ class HorizonModel:
             # Circuits take the first rows as the measure of what they see, and these have no season behind them.
             return
         if self.plain is not None:
-            self._predict(self.plain, point)
-            self.plain.learn_trees(point, changes)
+            self.plain.learn_row(point, changes)
         if self.residual is not None:
-            self._predict(self.residual, point)
-            self.residual.learn_trees(point, changes - self._expected[slot, -1])
+            self.residual.learn_row(point, changes - self._expected[slot, -1])
 
     def _look_for_season(self) -> None:
         past = self.past

@@ -54,7 +54,7 @@ class Posterior:
     dof
         Degrees of freedom; infinite for a Gaussian region.
     extra
-        What an output's missing targets add to its variance, shape ``(n_rows, n_targets)``; None where none are missing.
+        Variance that an output's missing targets add, shape ``(n_rows, n_targets)``; None where none are missing.
     """
 
     mean: Array
@@ -72,7 +72,7 @@ class Posterior:
 
 @dataclass(frozen=True)
 class HeldOut:
-    """What a region would have predicted for its own rows without them: location, scale, degrees of freedom."""
+    """Predictions of a region's own rows, each made without it: location, scale, degrees of freedom."""
 
     mean: Array
     scale: Array
@@ -378,7 +378,7 @@ class Region:
         Notes
         -----
         With ``A = (K + noise I)^-1``, the residuals of a block B given all other rows are ``A_BB^-1 (A R)_B`` with
-        covariance ``A_BB^-1``. What the block added to the scatter of the outputs is taken out as well (exact for
+        covariance ``A_BB^-1``. The share of the block in the scatter of the outputs is taken out as well (exact for
         ``discount=1``, otherwise left in).
         """
         n, R, observed = self.n_rows, self.R, self.observed

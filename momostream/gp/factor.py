@@ -1,8 +1,8 @@
 """The Cholesky factor of the covariance of rows, with all that is solved with it.
 
 Table regions and stream leaves share it. It knows nothing of units, scatter or discounts: its owner turns targets into
-standardised ones and decides what the solved targets mean. The rows and the hyper-parameters are the truth; a factor is a
-cache that its owner may drop and build again.
+standardised ones and decides what the solved targets mean. The rows and the hyper-parameters are the truth; a factor is
+a cache that its owner may drop and build again.
 
 Letters: ``S`` rows in lengthscales about their centre, ``R`` standardised targets, ``L`` the factor of ``K + noise I``,
 packed by rows, ``Z = L^-1 R``, ``v = L^-1 k(S, s)`` for one point ``s``.
@@ -47,7 +47,7 @@ class Factor:
     n_rows
         Rows in use.
     n_dropped
-        Rows that were dropped; each leaves some round-off behind.
+        Rows that were dropped; each adds some round-off.
     S, Z, L, v
         Arrays as above; ``S`` and ``Z`` have one line for each row. ``v`` belongs to the point that was projected last.
     gaps

@@ -1,10 +1,10 @@
 """A leaf that learns one row at a time: predict, learn, rebuild, and the same for many rows.
 
 ``work`` is the workspace in which a prediction leaves what `learn_leaf` needs, beside ``v``:
-``[c, s (D), mean (P), variance (P)]``, where ``c`` is the variance of a row in units of the signal, noise included, ``s``
-the scaled point, and mean and variance are those of each output in units of the leaf. ``inputs`` (2, D) are the centre of
-the rows and one over the lengthscales; ``outputs`` (4, P) offset and scale of each output, the discounted sum of its
-squared residuals and the discounted number of its rows.
+``[c, s (D), mean (P), variance (P)]``, where ``c`` is the variance of a row in units of the signal, noise included,
+``s`` the scaled point, and mean and variance are those of each output in units of the leaf. ``inputs`` (2, D) are the
+centre of the rows and one over the lengthscales; ``outputs`` (4, P) offset and scale of each output, the discounted sum
+of its squared residuals and the discounted number of its rows.
 """
 
 from __future__ import annotations
@@ -157,8 +157,8 @@ def learn_leaf_rows(kind, linear, noise, discount, n, X, Y, inputs, gaps, output
 def learn_block(discount, pivots, solved, outputs, location, std):
     """Learn from a block of rows what each was predicted given those before it, and its squares.  O(b P).
 
-    `pivots` (b) and `solved` (b, P) are the diagonal of the factor and the rows of `Z`. `location` (b, P) comes in as the
-    targets.
+    `pivots` (b) and `solved` (b, P) are the diagonal of the factor and the rows of `Z`. `location` (b, P) comes in as
+    the targets.
     """
     for i in range(solved.shape[0]):
         pivot = pivots[i]

@@ -1,8 +1,8 @@
 """Growing circuits over one store of rows, within a window of rows and a budget of memory.
 
 A row is predicted and learnt in two calls that a token ties together: `Circuits.predict_trees` returns it and
-`Circuits.learn_trees` takes it. Learning with the token of another prediction, or after the circuits have changed, raises
-`StaleTokenError`. Work beside the rows waits in `momostream.stream.jobs`.
+`Circuits.learn_trees` takes it. Learning with the token of another prediction, or after the circuits have changed,
+raises `StaleTokenError`. Work beside the rows waits in `momostream.stream.jobs`.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Circuits:
     point
         The point that was predicted last. Write the next one here to save `predict_trees` a copy.
     views
-        What each tree sees of the point.
+        The part of the point that each tree sees.
     n_learnt
         Rows learnt so far.
     """

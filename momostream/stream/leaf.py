@@ -3,12 +3,12 @@
 It differs from `momostream.batch.region.Region` in what a stream needs: rows live in a shared `RowStore` and the leaf
 only knows their numbers; the variance of each output is a discounted mean that costs O(1) per row; correlations between
 outputs are learnt once at the root, not in every leaf; and a missing target costs nothing. The numbers and the
-hyper-parameters are the truth; the factor is a cache that `build` makes again, bit for bit, by the operations that made
+hyper-parameters are the truth; the factor is a cache that `build` rebuilds, bit for bit, by the operations that built
 it first.
 
-A row is learnt from what its prediction left in the leaf. A *token* names that prediction: whoever asks draws one
-(`next_token`) and hands it to `Leaf.predict`, and `Leaf.learn` takes no other. Anything that changes the leaf in between,
-another prediction included, makes the token stale.
+A row is learnt from what its prediction left in the leaf. A *token* names that prediction: the caller draws one
+(`next_token`) and hands it to `Leaf.predict`, and `Leaf.learn` accepts no other. Anything that changes the leaf in
+between, another prediction included, makes the token stale.
 """
 
 from __future__ import annotations
@@ -194,7 +194,7 @@ class Leaf:
         return factor is None or (factor.n_dropped == 0 and factor.n_rows == self.n_rows)
 
     def build(self) -> None:
-        """Make the factor from the rows.  O(n_rows^3)."""
+        """Build the factor from the rows.  O(n_rows^3)."""
         n = self.n_rows
         X, Y = self.data()
         missing = np.isnan(Y)
@@ -464,7 +464,7 @@ class Leaf:
     def from_state(
         cls, state: dict[str, Any], rows: RowStore, start: int, covariance: Covariance, discount: float
     ) -> Leaf:
-        """The leaf that `state` was taken from; its factor is built when it is next needed."""
+        """Restore a leaf from `state`; its factor is built when it is next needed."""
         targets, none = state["targets"].astype(np.intp), np.empty(0, np.int64)
         leaf = cls(rows, start, targets, covariance, state["theta"], discount, none)
         leaf.numbers_ = state["numbers"].copy()

@@ -55,7 +55,7 @@ class StreamModel:
     lags
         The linear experts, or None.
     stack
-        What joins the experts.
+        Weights, tails and copula that join the experts.
     inputs
         Moments of the inputs, for missing ones.
     log_evidence
@@ -321,7 +321,7 @@ class StreamModel:
         return self.circuits.nbytes + self.stack.nbytes + (self.lags.nbytes if self.lags is not None else 0)
 
     def _weigh(self, y: Array) -> None:
-        """Where experts are not stacked: weigh them by the product of all their densities if that is asked for."""
+        """Weigh experts that are not stacked, by the product of all their densities if that is asked for."""
         shares = self._shares()[:, None]
         location, std = self.stack.planes[LOCATION], self.stack.planes[STD]
         finite = np.where(np.isfinite(std), std, 0.0)
@@ -353,8 +353,9 @@ class StreamModel:
     def state(self) -> dict[str, Any]:
         """Everything that cannot be computed again, as plain data."""
         return {
-            **self.circuits.state(), "lags": None if self.lags is None else self.lags.state(), "stack": self.stack.state(),
-            "inputs": self.inputs.moments.copy(), "log_evidence": self.log_evidence.copy(),
+            **self.circuits.state(), "lags": None if self.lags is None else self.lags.state(),
+            "stack": self.stack.state(), "inputs": self.inputs.moments.copy(),
+            "log_evidence": self.log_evidence.copy(),
         }  # fmt: skip
 
     @classmethod

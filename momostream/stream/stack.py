@@ -5,7 +5,8 @@ Each expert gives a location and a standard deviation per output. On top, the st
 * the *weights* of the experts, per output, by steps of expectation-maximisation; in a given row an expert that is less
   sure than usual counts for less;
 * a *tail* per expert and output: degrees of freedom from a few candidates by discounted log score, each with a variance
-  factor by a robust running mean; and one common scale factor per output, which undoes what mixing adds to the deviation;
+  factor by a robust running mean; and one common scale factor per output, which undoes what mixing adds to the
+  deviation;
 * the *copula*: correlations of the normal scores of the targets, forgotten at several speeds, and degrees of freedom;
   the pair that has predicted best so far is used.
 """

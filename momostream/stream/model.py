@@ -253,6 +253,8 @@ class StreamModel:
         if self.lags is not None:
             part = np.empty((2, len(X), 3, self.n_targets))
             self.lags.predict_rows(np.ascontiguousarray(points[:, 1:]), part[0], part[1])
+            # The lags learn from the features that they predicted last.
+            self._token = NO_TOKEN
             plane_rows[:, LOCATION, n:], plane_rows[:, STD, n:] = part
         self.stack.predict_rows(plane_rows)
         return joint_distribution(plane_rows, *self.stack.copula, wrap, names)

@@ -49,7 +49,7 @@ def as_law(posterior):
 
 
 def same_bits(a, b):
-    for field in ("mean", "spread", "S", "dof"):
+    for field in ("mean", "variance", "S", "dof"):
         assert_array_equal(getattr(a, field), getattr(b, field))
 
 

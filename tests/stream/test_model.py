@@ -329,7 +329,8 @@ CHANGES = {
     "widen": lambda model: model.react("widen"),
     "columns": lambda model: model.widen(np.empty(0), 0),
     "eviction": lambda model: [leaf.evict() for tree in model.trees for leaf in tree.leaves()],
-    "predictions": lambda model: model.predict_many(np.ones((3, 2)), np.arange(3.0)),
+    "few predictions": lambda model: model.predict_many(np.ones((3, 2)), np.arange(3.0)),
+    "many predictions": lambda model: model.predict_many(np.ones((40, 2)), np.arange(40.0)),
 }
 
 

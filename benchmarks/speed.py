@@ -197,7 +197,7 @@ def beside_solves(model: MOMoGPRegressor, n_rows: int, with_dist: bool) -> list[
         model.predict_one(x, with_dist=with_dist)
         middle = clock()
         # Before learning, which may replace the factors.
-        factors = [(leaf.L, leaf.n_rows) for leaf in leaves_in_use(model)]
+        factors = [(leaf.factor.L, leaf.n_rows) for leaf in leaves_in_use(model)]
         begin = clock()
         model.learn_one(x, y)
         end = clock()

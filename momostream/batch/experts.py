@@ -20,7 +20,7 @@ from momostream.batch.warp import Warp
 from momostream.batch.weights import Tail, stacking_weights
 from momostream.distributions.mixtures import Multivariate
 from momostream.distributions.student import correlation_of, t_variance
-from momostream.gp.covariance import Covariance, input_spread
+from momostream.gp.covariance import Covariance, input_std
 from momostream.gp.scaling import standardisation
 from momostream.gp.tuning import TuningJob
 
@@ -196,7 +196,7 @@ class CircuitExpert:
         ``root_thetas`` are the results of `root_jobs`; regions start from them.
         """
         view, P = self.view(X), Y.shape[1]
-        centre = self.covariance.prior(input_spread(view)).centre
+        centre = self.covariance.prior(input_std(view)).centre
         self._standard = standardisation(Y)
         varies = np.nanmax(Y, axis=0, initial=-np.inf) > np.nanmin(Y, axis=0, initial=np.inf)
         self._floor = np.where(varies, LEAST_PREDICTED, 1.0) * self._standard[1]

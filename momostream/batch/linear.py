@@ -14,7 +14,7 @@ from scipy.special import gammaln
 
 from momostream.batch.region import SHRINKAGE, HeldOut, Posterior
 from momostream.distributions.student import correlation_of
-from momostream.gp.covariance import input_spread
+from momostream.gp.covariance import input_std
 from momostream.gp.scaling import nearest_correlation, standardisation
 from momostream.kernels.scalar import NU0, SCALE0
 
@@ -62,7 +62,7 @@ class LinearRegression:
         The evidence chooses it, or the squared error on ``blocks`` of held-out rows where these are given: thousands
         of rows that resemble their neighbours are not evidence about the next stretch.
         """
-        regression = cls(X.mean(axis=0), input_spread(X), *standardisation(Y))
+        regression = cls(X.mean(axis=0), input_std(X), *standardisation(Y))
         regression.learn(X, Y)
 
         def held_out_error(ridge: float) -> float:

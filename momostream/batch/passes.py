@@ -147,8 +147,8 @@ def student(posterior: Posterior) -> StudentT:
     """The distribution of a region's or linear expert's answer."""
     dof = np.full(len(posterior.mean), posterior.dof)
     if posterior.extra is None:
-        return StudentT(posterior.mean, posterior.S, dof, posterior.spread)
-    size = np.sqrt(posterior.spread[:, None] + posterior.extra)
+        return StudentT(posterior.mean, posterior.S, dof, posterior.variance)
+    size = np.sqrt(posterior.variance[:, None] + posterior.extra)
     return StudentT(posterior.mean, size[:, :, None] * size[:, None, :] * posterior.S, dof)
 
 

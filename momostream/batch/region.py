@@ -3,8 +3,7 @@
 The rows and the hyper-parameters are the truth; the factor and everything solved with it are a cache that can be
 dropped (`Region.evict`) and rebuilt at any time without a visible trace.
 
-Letters, as in the design: ``X`` rows, ``S`` rows in lengthscales, ``R`` standardised targets, ``L`` the packed factor
-of ``K + noise I``, ``Z = L^-1 R``, ``v = L^-1 k(X, x)``, ``c`` the conditional variance of a new row. Targets follow
+Letters are those of `momostream.gp.factor`; ``c`` is the conditional variance of a new row. Targets follow
 
     R | X ~ MatrixNormal(0, K + noise I, Sigma),   Sigma ~ InverseWishart(NU0 + P - 1, NU0 SCALE0 I),
 
@@ -21,12 +20,11 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import multigammaln
 
-from momostream.gp import linalg
 from momostream.gp.covariance import Covariance
-from momostream.gp.scaling import grown, nearest_correlation, standardisation
-from momostream.kernels.cholesky import append_row, drop_oldest, project, rebuild
-from momostream.kernels.covariance import cross_covariance, gram
-from momostream.kernels.scalar import NU0, OK, SCALE0
+from momostream.gp.factor import Factor, grown
+from momostream.gp.scaling import nearest_correlation, standardisation
+from momostream.kernels.covariance import gram
+from momostream.kernels.scalar import NU0, SCALE0
 
 __all__ = ["HeldOut", "Posterior", "Region"]
 
@@ -49,18 +47,18 @@ class Posterior:
     ----------
     mean
         Shape ``(n_rows, n_targets)``.
-    spread
-        Conditional variance ``c`` of each row, shape ``(n_rows,)``; the scale matrix of row i is ``spread[i] * S``.
+    variance
+        Conditional variance ``c`` of each row, shape ``(n_rows,)``; the scale matrix of row i is ``variance[i] * S``.
     S
         Shape ``(n_targets, n_targets)``.
     dof
         Degrees of freedom; infinite for a Gaussian region.
     extra
-        What an output's missing targets add to its spread, shape ``(n_rows, n_targets)``; None where none are missing.
+        Variance that an output's missing targets add, shape ``(n_rows, n_targets)``; None where none are missing.
     """
 
     mean: Array
-    spread: Array
+    variance: Array
     S: Array
     dof: float
     extra: Array | None = None
@@ -68,31 +66,17 @@ class Posterior:
     @property
     def scale(self) -> Array:
         """Scale of each value, shape ``(n_rows, n_targets)``."""
-        spread = self.spread[:, None] if self.extra is None else self.spread[:, None] + self.extra
-        return np.sqrt(spread * np.diag(self.S))
+        variance = self.variance[:, None] if self.extra is None else self.variance[:, None] + self.extra
+        return np.sqrt(variance * np.diag(self.S))
 
 
 @dataclass(frozen=True)
 class HeldOut:
-    """What a region would have predicted for its own rows without them: location, scale, degrees of freedom."""
+    """Predictions of a region's own rows, each made without it: location, scale, degrees of freedom."""
 
     mean: Array
     scale: Array
     dof: float
-
-
-@dataclass
-class _Factor:
-    """The cache: arrays with room for more rows than are in use."""
-
-    S: Array
-    Z: Array
-    L: Array
-    v: Array
-
-    @property
-    def capacity(self) -> int:
-        return len(self.S)
 
 
 class Region:
@@ -147,7 +131,7 @@ class Region:
         self._X = np.array(X, dtype=np.float64, order="C")
         self._Y = np.array(Y, dtype=np.float64, order="C")
         self._targets = np.empty_like(self._Y)
-        self._factor: _Factor | None = None
+        self._factor: Factor | None = None
         self._moments: tuple[Array, float] | None = None
         # Rows and matrices of missing targets; None until these are filled from all rows that are there now.
         self._gaps: dict[int, tuple[Rows, Array]] | None = None
@@ -194,11 +178,12 @@ class Region:
         # How many rows are factorised in one blocked call; later ones are appended. Part of the truth, because the
         # two ways differ in the last bits and a rebuild must repeat them.
         self.n_blocked = self.n_rows
+        self.noise = self.covariance.noise(self.theta)
         standardised = (self.Y - self.offset) / self.scale
         self._targets[: self.n_rows] = np.where(np.isnan(standardised), 0.0, standardised)
         self.evict()
 
-    def _fill_missing(self, factor: _Factor, gaps: dict[int, tuple[Rows, Array]]) -> None:
+    def _fill_missing(self, factor: Factor, gaps: dict[int, tuple[Rows, Array]]) -> None:
         """Set missing targets to their conditional mean given the observed ones of the same output.
 
         With the filled values, ``K^-1 R`` vanishes there, so means and quadratic forms are those of the observed
@@ -208,10 +193,9 @@ class Region:
         R = self._targets[:n]
         for p, (gap, within) in gaps.items():
             R[gap, p] = 0.0
-            whitened = linalg.solve_many(factor.L, n, np.ascontiguousarray(R[:, p : p + 1]))
-            pull = linalg.solve_many_transposed(factor.L, n, whitened)[gap, 0]
-            R[gap, p] = -within @ pull
-        factor.Z[:n] = linalg.solve_many(factor.L, n, np.ascontiguousarray(R))
+            whitened = factor.solve(np.ascontiguousarray(R[:, p : p + 1]))
+            R[gap, p] = -within @ factor.solve_transposed(whitened)[gap, 0]
+        factor.Z[:n] = factor.solve(np.ascontiguousarray(R))
 
     # ------------------------------------------------------------------ the cache
 
@@ -232,9 +216,9 @@ class Region:
         if factor is None:
             return 0
         gaps = sum(within.nbytes for _, within in (self._gaps or {}).values())
-        return factor.S.nbytes + factor.Z.nbytes + factor.L.nbytes + factor.v.nbytes + gaps
+        return factor.nbytes + gaps
 
-    def _cache(self) -> _Factor:
+    def _cache(self) -> Factor:
         """The factor, with missing targets filled from all rows that are there now."""
         factor = self._built()
         if self._gaps is None:
@@ -243,48 +227,15 @@ class Region:
                 self._fill_missing(factor, self._gaps)
         return factor
 
-    def _built(self) -> _Factor:
+    def _built(self) -> Factor:
         """The factor, with missing targets filled as they were last."""
         if self._factor is None:
-            self._factor = self._rebuild()
+            n = self.n_rows
+            inputs = np.vstack([self.centre, self.covariance.inverse_lengths(self.theta)])
+            factor = Factor(self.covariance, self.theta, inputs, self.n_targets, n)
+            factor.build(self.X, self._targets[:n], self.n_blocked)
+            self._factor = factor
         return self._factor
-
-    def _rebuild(self) -> _Factor:
-        """Factorise the first `n_blocked` rows at BLAS-3 speed and append the others one by one."""
-        n, blocked = self.n_rows, self.n_blocked
-        theta, covariance = self.theta, self.covariance
-        noise, linear = covariance.noise(theta), covariance.linear_variance(theta)
-        S = self._scaled(self.X)
-        Z = np.zeros((n, self.n_targets))
-        if blocked:
-            K = np.empty((blocked, blocked))
-            gram(covariance.code, linear, noise, S[:blocked], K)
-            L = linalg.factorise(K)
-            Z[:blocked] = linalg.solve_many(L, blocked, np.ascontiguousarray(self._targets[:blocked]))
-        else:
-            L = np.empty(0)
-        factor = _Factor(S, Z, L, np.empty(n))
-        if n > blocked:
-            factor = _Factor(S, Z, grown(L, _packed(n)), np.empty(n))
-            status = rebuild(
-                covariance.code,
-                linear,
-                noise,
-                blocked,
-                n,
-                self._targets[:n],
-                factor.v,
-                np.empty(self.n_targets),
-                factor.S,
-                factor.Z,
-                factor.L,
-            )
-            if status != OK:
-                raise np.linalg.LinAlgError("the covariance of the rows is not finite")
-        return factor
-
-    def _scaled(self, X: Array) -> Array:
-        return np.ascontiguousarray((X - self.centre) * self.covariance.inverse_lengths(self.theta))
 
     # ------------------------------------------------------------------ learning
 
@@ -297,17 +248,14 @@ class Region:
             The row or a target is not finite; nothing is learnt then.
         """
         factor, n = self._room_for_one(), self.n_rows
-        covariance, theta = self.covariance, self.theta
-        s = self._scaled(x)
-        mean = np.empty(self.n_targets)
-        linear, noise = covariance.linear_variance(theta), covariance.noise(theta)
-        explained = project(covariance.code, linear, factor.S, factor.L, factor.Z, n, s, factor.v, mean)
-        pivot = math.sqrt(max(noise + explained, noise))
+        s, mean = factor.scaled(x), np.empty(self.n_targets)
+        explained = factor.project(s, mean)
+        pivot = math.sqrt(max(self.noise + explained, self.noise))
         r = (y - self.offset) / self.scale
         r = np.where(np.isnan(r), mean, r)
         if not (math.isfinite(explained) and np.isfinite(r).all()):
             raise ValueError("a row and its targets must be finite; only a target may be missing (NaN)")
-        append_row(n, s, factor.v, pivot, r - mean, factor.S, factor.Z, factor.L)
+        factor.append(s, pivot, r - mean)
         self._X[n], self._Y[n], self._targets[n] = x, y, r
         self.n_rows = n + 1
         self._forget()
@@ -317,22 +265,20 @@ class Region:
         n, factor = self.n_rows, self._cache()
         if n == 0:
             raise IndexError("the region has no rows to drop")
-        drop_oldest(n, factor.S, factor.Z, factor.L, np.empty(2 * n + self.n_targets))
+        factor.drop_oldest()
         for array in (self._X, self._Y, self._targets):
             array[: n - 1] = array[1:n]
         self.n_rows, self.n_blocked = n - 1, max(self.n_blocked - 1, 0)
         self._forget()
 
-    def _room_for_one(self) -> _Factor:
+    def _room_for_one(self) -> Factor:
         """Grow rows and cache by half when they are full."""
         n, factor = self.n_rows, self._built()
         capacity = n + 1 if n < len(self._X) else n + n // 2 + 16
         if n >= len(self._X):
             self._X, self._Y, self._targets = (grown(array, capacity) for array in (self._X, self._Y, self._targets))
         if n >= factor.capacity:
-            capacity = len(self._X)
-            factor.S, factor.Z = grown(factor.S, capacity), grown(factor.Z, capacity)
-            factor.L, factor.v = grown(factor.L, _packed(capacity)), np.empty(capacity)
+            factor.grow(len(self._X))
         return factor
 
     # ------------------------------------------------------------------ what follows from it
@@ -354,8 +300,8 @@ class Region:
         mass = age @ observed
         scatter = age @ (Z * Z)
         variance = (NU0 * SCALE0 + scatter) / (NU0 + mass)
-        # No row has less spread than the noise.
-        least = (self.floor / self.scale) ** 2 / self.covariance.noise(self.theta)
+        # No row varies less than the noise.
+        least = (self.floor / self.scale) ** 2 / self.noise
         if self.gaussian:
             return np.diag(np.maximum(variance, least)), math.inf
         if observed.all():
@@ -375,26 +321,25 @@ class Region:
     def predict(self, X: Array) -> Posterior:
         """Predictive distribution of new rows ``X``, shape ``(n_rows, n_inputs)``."""
         n, factor = self.n_rows, self._cache()
-        mean, spread = np.empty((len(X), self.n_targets)), np.empty(len(X))
+        mean, variance = np.empty((len(X), self.n_targets)), np.empty(len(X))
         gaps = self._gaps or {}
         extra = np.zeros_like(mean) if gaps else None
         step = max(1, CHUNK // max(n, 1))
         for start in range(0, len(X), step):
             part = slice(start, start + step)
-            V, prior = self._project(X[part])
+            _, V, prior = factor.project_rows(X[part])
             mean[part] = V.T @ factor.Z[:n]
-            spread[part] = prior - np.einsum("ij,ij->j", V, V)
+            variance[part] = prior - np.einsum("ij,ij->j", V, V)
             if extra is not None:
                 # Without the rows of a gap, k'A k falls by w_g' A_gg^-1 w_g, where w = A k and A = (K + noise I)^-1.
-                w = linalg.solve_many_transposed(factor.L, n, V)
+                w = factor.solve_transposed(V)
                 for p, (gap, within) in gaps.items():
                     extra[part, p] = np.einsum("ij,ij->j", w[gap], within @ w[gap])
-        noise = self.covariance.noise(self.theta)
-        np.maximum(spread + noise, noise, out=spread)
+        np.maximum(variance + self.noise, self.noise, out=variance)
         S, dof = self.moments()
-        return Posterior(mean * self.scale + self.offset, spread, S * np.outer(self.scale, self.scale), dof, extra)
+        return Posterior(mean * self.scale + self.offset, variance, S * np.outer(self.scale, self.scale), dof, extra)
 
-    def _find_gaps(self, factor: _Factor) -> dict[int, tuple[Rows, Array]]:
+    def _find_gaps(self, factor: Factor) -> dict[int, tuple[Rows, Array]]:
         """For each output with missing targets: their rows g and ``A_gg^-1``, where ``A = (K + noise I)^-1``."""
         missing, n = ~self.observed, self.n_rows
         found = {}
@@ -402,28 +347,17 @@ class Region:
             gap = np.flatnonzero(missing[:, p])
             columns = np.zeros((n, len(gap)))
             columns[gap, np.arange(len(gap))] = 1.0
-            half = linalg.solve_many(factor.L, n, columns)
+            half = factor.solve(columns)
             found[int(p)] = gap, np.asarray(np.linalg.inv(half.T @ half), dtype=np.float64)
         return found
 
     def posterior_covariance(self, X: Array) -> Array:
         """Covariance between rows for an output of unit scale, noise included, shape ``(len(X), len(X))``."""
-        V, _ = self._project(X)
-        S, covariance = self._scaled(X), self.covariance
+        factor = self._cache()
+        S, V, _ = factor.project_rows(X)
         K = np.empty((len(X), len(X)))
-        noise = covariance.noise(self.theta)
-        gram(covariance.code, covariance.linear_variance(self.theta), noise, S, K)
+        gram(factor.kind, factor.linear, factor.noise, S, K)
         return K - V.T @ V
-
-    def _project(self, X: Array) -> tuple[Array, Array]:
-        """``V = L^-1 k(rows, X)`` and the prior variance ``k(x, x)`` of each new row."""
-        n, factor = self.n_rows, self._cache()
-        covariance, linear = self.covariance, self.covariance.linear_variance(self.theta)
-        S = self._scaled(X)
-        K = np.empty((n, len(X)))
-        cross_covariance(covariance.code, linear, factor.S[:n], S, K)
-        prior = 1.0 + linear * np.einsum("ij,ij->i", S, S)
-        return (linalg.solve_many(factor.L, n, K) if n else K), prior
 
     def held_out(self, blocks: Rows | None = None, *, own_scatter: bool = False) -> HeldOut:
         """Closed-form predictions of the region's own rows, each made without it and its block.
@@ -444,28 +378,27 @@ class Region:
         Notes
         -----
         With ``A = (K + noise I)^-1``, the residuals of a block B given all other rows are ``A_BB^-1 (A R)_B`` with
-        covariance ``A_BB^-1``. What the block added to the scatter of the outputs is taken out as well (exact for
+        covariance ``A_BB^-1``. The share of the block in the scatter of the outputs is taken out as well (exact for
         ``discount=1``, otherwise left in).
         """
         n, R, observed = self.n_rows, self.R, self.observed
         factor = self._cache()
-        alpha = linalg.solve_many_transposed(factor.L, n, np.ascontiguousarray(factor.Z[:n]))
+        alpha = factor.solve_transposed(np.ascontiguousarray(factor.Z[:n]))
         gaps = np.flatnonzero(~observed.all(axis=0))
         if blocks is None and not len(gaps):
-            spread = 1.0 / linalg.inverse_diagonal(factor.L, n)
-            residual = alpha * spread[:, None]
+            conditional = 1.0 / factor.inverse_diagonal()[:, None]
+            residual = alpha * conditional
             own = alpha * residual
-            spreads = spread[:, None]
         else:
-            inverse = linalg.inverse(factor.L, n)
-            spread, residual, own = _left_out(inverse, alpha, blocks)
-            spreads = np.repeat(spread[:, None], self.n_targets, axis=1)
+            inverse = factor.inverse()
+            alone, residual, own = _left_out(inverse, alpha, blocks)
+            conditional = np.repeat(alone[:, None], self.n_targets, axis=1)
             for p in gaps:
                 # The filled values know the targets that are held out; only the observed ones may be asked.
                 seen = observed[:, p]
                 among = _marginal(inverse, seen)
                 alone, held, added = _left_out(among, alpha[seen, p : p + 1], None if blocks is None else blocks[seen])
-                spreads[seen, p], residual[seen, p], own[seen, p] = alone, held[:, 0], added[:, 0]
+                conditional[seen, p], residual[seen, p], own[seen, p] = alone, held[:, 0], added[:, 0]
         S, dof = self.moments()
         variance = np.broadcast_to(np.diag(S), R.shape)
         if self.discount == 1.0 and not own_scatter:
@@ -473,7 +406,7 @@ class Region:
             left = mass - (1 if blocks is None else _block_sums(blocks, observed))
             variance = np.maximum(variance * mass - own, NU0 * SCALE0) / np.maximum(left, NU0)
         mean = np.where(observed, (R - residual) * self.scale + self.offset, np.nan)
-        return HeldOut(mean, np.sqrt(spreads * variance) * self.scale, dof)
+        return HeldOut(mean, np.sqrt(conditional * variance) * self.scale, dof)
 
     def log_evidence(self) -> float:
         """Log density of the targets given the rows and hyper-parameters: for ``discount=1`` and no missing targets."""
@@ -481,8 +414,7 @@ class Region:
         factor, observed = self._cache(), self.observed
         if n == 0:
             return 0.0
-        pivots = factor.L[np.cumsum(np.arange(1, n + 1)) - 1]
-        log_det, counts = float(np.log(pivots).sum()), observed.sum(axis=0)
+        log_det, counts = float(np.log(factor.pivots).sum()), observed.sum(axis=0)
         units = float(counts @ np.log(self.scale))
         Z = factor.Z[:n]
         if self.gaussian:
@@ -508,17 +440,17 @@ def _left_out(inverse: Array, alpha: Array, blocks: Rows | None) -> tuple[Array,
     ``inverse`` is that of the covariance of the rows, ``alpha`` its product with the targets ``(n, n_targets)``.
     """
     if blocks is None:
-        spread = 1.0 / np.diag(inverse)
-        residual = alpha * spread[:, None]
-        return spread, residual, alpha * residual
-    spread, residual, own = np.empty(len(alpha)), np.empty_like(alpha), np.empty_like(alpha)
+        variance = 1.0 / np.diag(inverse)
+        residual = alpha * variance[:, None]
+        return variance, residual, alpha * residual
+    variance, residual, own = np.empty(len(alpha)), np.empty_like(alpha), np.empty_like(alpha)
     for block in np.unique(blocks):
         inside = np.flatnonzero(blocks == block)
         within = np.linalg.inv(inverse[np.ix_(inside, inside)])
         residual[inside] = within @ alpha[inside]
-        spread[inside] = np.diag(within)
+        variance[inside] = np.diag(within)
         own[inside] = (alpha[inside] * residual[inside]).sum(axis=0)
-    return spread, residual, own
+    return variance, residual, own
 
 
 def _marginal(inverse: Array, kept: NDArray[np.bool_]) -> Array:
@@ -534,7 +466,3 @@ def _block_sums(blocks: Rows, values: NDArray[np.bool_]) -> Array:
     sums = np.zeros((len(names), values.shape[1]))
     np.add.at(sums, number, values)
     return sums[number]
-
-
-def _packed(n: int) -> int:
-    return n * (n + 1) // 2

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from momostream.kernels.covariance import MATERN12, MATERN32, MATERN52, RBF
 
-__all__ = ["KERNELS", "Covariance", "Prior", "input_spread"]
+__all__ = ["KERNELS", "Covariance", "Prior", "input_std"]
 
 Array = NDArray[np.float64]
 
@@ -30,7 +30,7 @@ KERNELS = {
 # Below this noise ratio a factor in double precision loses its last digits.
 LEAST_NOISE = 1e-8
 
-# Log-space prior and bounds. Lengthscales are measured in spreads of their covariate, so units do not matter.
+# Log-space prior and bounds. Lengthscales are measured in deviations of their covariate, so units do not matter.
 LENGTH_WIDTH, LENGTH_BOUNDS = 1.5, (-4.0, 7.0)
 NOISE_CENTRE, NOISE_WIDTH, NOISE_BOUNDS = float(np.log(0.05)), 3.0, (-16.0, 2.0)
 LINEAR_CENTRE, LINEAR_WIDTH, LINEAR_BOUNDS = float(np.log(0.1)), 3.0, (-12.0, 6.0)
@@ -112,24 +112,24 @@ class Covariance:
         """How many covariates ``theta`` was packed for."""
         return len(theta) - 1 - self.linear
 
-    def prior(self, spread: Array) -> Prior:
+    def prior(self, std: Array) -> Prior:
         """Priors that scale with the data.
 
         Parameters
         ----------
-        spread
+        std
             Standard deviation of each covariate, positive, shape ``(n_inputs,)``.
 
         Returns
         -------
         Prior
-            A lengthscale is expected near ``spread * sqrt(n_inputs)``: distances between rows grow with the
+            A lengthscale is expected near ``std * sqrt(n_inputs)``: distances between rows grow with the
             number of covariates, and this keeps the correlation of typical rows away from 0 and 1.
         """
-        n_inputs = len(spread)
-        log_spread = np.log(spread)
+        n_inputs = len(std)
+        log_std = np.log(std)
         parts = [
-            (log_spread + 0.5 * np.log(max(n_inputs, 1)), LENGTH_WIDTH, log_spread, LENGTH_BOUNDS),
+            (log_std + 0.5 * np.log(max(n_inputs, 1)), LENGTH_WIDTH, log_std, LENGTH_BOUNDS),
             (np.array([NOISE_CENTRE]), NOISE_WIDTH, np.zeros(1), NOISE_BOUNDS),
         ]
         if self.linear:
@@ -142,8 +142,8 @@ class Covariance:
         )
 
 
-def input_spread(X: Array) -> Array:
+def input_std(X: Array) -> Array:
     """Deviation of each covariate, 1 where it does not vary."""
-    spread = X.std(axis=0) if len(X) else np.ones(X.shape[1])
-    spread[~(spread > 1e-13 * np.abs(X).max(axis=0, initial=0.0))] = 1.0
-    return spread
+    std = X.std(axis=0) if len(X) else np.ones(X.shape[1])
+    std[~(std > 1e-13 * np.abs(X).max(axis=0, initial=0.0))] = 1.0
+    return std

@@ -18,7 +18,7 @@ ROUND_OFF = 1e-12
 def gate_cuts(values: Array, n_cells: int, shift: float = 0.0) -> Array:
     """Cuts at the quantiles of the rows, each halfway between two neighbouring distinct values.
 
-    No cell is empty: ties move a cut to the nearest place where the rows can be told apart, and cuts that fall
+    No cell is empty: ties move a cut to the nearest value where the rows can be told apart, and cuts that fall
     together are merged, so a covariate with two distinct values gives one cut.
 
     Parameters
@@ -38,11 +38,11 @@ def gate_cuts(values: Array, n_cells: int, shift: float = 0.0) -> Array:
     array([4.])
     """
     distinct, counts = np.unique(values, return_counts=True)
-    # Share of the rows at or below each place between two neighbours.
+    # Share of the rows at or below each gap between two neighbours.
     share = np.cumsum(counts)[:-1] / len(values)
     aims = (np.arange(1, n_cells) - 0.5 * shift) / n_cells
-    places = np.unique([int(np.argmin(np.abs(share - aim))) for aim in aims])
-    low, high = distinct[places], distinct[places + 1]
+    gaps = np.unique([int(np.argmin(np.abs(share - aim))) for aim in aims])
+    low, high = distinct[gaps], distinct[gaps + 1]
     middle = 0.5 * low + 0.5 * high
     # Two neighbouring floats have no middle: the lower one keeps its side.
     return np.where((middle >= low) & (middle < high), middle, low)
@@ -110,7 +110,7 @@ def dependence(
         features = features - conditions @ np.linalg.solve(ridge, conditions.T @ features / n)
         features -= features.mean(axis=0)
         size = np.sqrt((features**2).mean(axis=0))
-        # What is left of a constant output is round-off, which must not be blown up to size 1.
+        # Only round-off is left of a constant output, which must not be blown up to size 1.
         residuals.append(np.where(size > ROUND_OFF, features / np.maximum(size, ROUND_OFF), 0.0))
     statistic, p_value = np.zeros((P, P)), np.ones((P, P))
     for i in range(P):
@@ -130,9 +130,9 @@ def dependence(
 
 def _fourier_features(A: Array, n_features: int, rng: np.random.Generator) -> Array:
     """Centred random cosines of standardised columns, with the median distance as bandwidth."""
-    spread = A.std(axis=0)
-    varies = spread > ROUND_OFF * np.abs(A).max(axis=0, initial=0.0)
-    A = np.where(varies, (A - A.mean(axis=0)) / np.where(varies, spread, 1.0), 0.0)
+    std = A.std(axis=0)
+    varies = std > ROUND_OFF * np.abs(A).max(axis=0, initial=0.0)
+    A = np.where(varies, (A - A.mean(axis=0)) / np.where(varies, std, 1.0), 0.0)
     sample = A[rng.choice(len(A), min(len(A), 200), replace=False)]
     distances = np.sqrt(((sample[:, None] - sample) ** 2).sum(axis=2))
     width = float(np.median(distances[distances > 0])) if np.any(distances > 0) else 1.0

@@ -40,7 +40,7 @@ def _check_definite(diagonal: FloatArray, info: int) -> None:
         raise np.linalg.LinAlgError("the matrix is not positive definite")
 
 
-def factorise(K: FloatArray) -> FloatArray:
+def factorise(K: FloatArray, out: FloatArray | None = None) -> FloatArray:
     """Cholesky factor of a symmetric matrix, packed.  O(n^3).
 
     Parameters
@@ -48,11 +48,13 @@ def factorise(K: FloatArray) -> FloatArray:
     K : ndarray of shape (n, n)
         Symmetric, positive definite; only the lower triangle is read. Overwritten if it is a writable
         C-ordered float64 array.
+    out : ndarray, optional
+        Where to write the factor; it may be longer than needed.
 
     Returns
     -------
     ndarray of shape (n * (n + 1) // 2,)
-        Lower triangle packed by rows.
+        Lower triangle packed by rows; `out` if that is given.
 
     Raises
     ------
@@ -66,7 +68,7 @@ def factorise(K: FloatArray) -> FloatArray:
     array([2., 1., 2.])
     """
     n = K.shape[0]
-    L: FloatArray = np.empty(n * (n + 1) // 2)
+    L: FloatArray = np.empty(n * (n + 1) // 2) if out is None else out
     if n == 0:
         return L
     work = _writable(K, overwrite=True)

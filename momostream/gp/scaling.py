@@ -1,13 +1,11 @@
-"""Units of targets, correlations that are proper, and arrays with room to grow."""
+"""Units of targets, and correlations that are proper."""
 
 from __future__ import annotations
-
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["grown", "nearest_correlation", "standardisation"]
+__all__ = ["nearest_correlation", "standardisation"]
 
 Array = NDArray[np.float64]
 
@@ -38,10 +36,3 @@ def nearest_correlation(matrix: Array, least: float = 1e-6) -> Array:
         size = np.sqrt(np.diag(matrix))
         matrix /= np.outer(size, size)
     return matrix
-
-
-def grown(array: NDArray[Any], length: int) -> NDArray[Any]:
-    """A copy with room for ``length`` rows."""
-    larger = np.empty((length, *array.shape[1:]), dtype=array.dtype)
-    larger[: len(array)] = array
-    return larger

@@ -16,7 +16,7 @@ from scipy.linalg import lapack
 from scipy.optimize import minimize
 from threadpoolctl import ThreadpoolController
 
-from momostream.gp.covariance import Covariance, Prior, input_spread
+from momostream.gp.covariance import Covariance, Prior, input_std
 from momostream.gp.scaling import standardisation
 from momostream.kernels.covariance import gram_and_slope, likelihood_gradient
 from momostream.kernels.scalar import NU0, SCALE0
@@ -318,7 +318,7 @@ class TuningJob:
         seed: np.random.SeedSequence,
     ) -> TuningJob:
         """Choose at most ``max_rows`` rows without replacement."""
-        prior = covariance.prior(input_spread(X))
+        prior = covariance.prior(input_std(X))
         rng = np.random.default_rng(seed)
         if random_start:
             start = rng.normal(prior.centre, 0.5 * prior.width)

@@ -112,9 +112,7 @@ class Experts:
         if not with_circuits:
             return
         for part, circuits in self.circuits.items():
-            # A circuit learns the row that it predicted last.
-            self._predict(circuits, point)
-            circuits.learn_trees(point, changes if part == "plain" else changes - expected[-1])
+            circuits.learn_row(point, changes if part == "plain" else changes - expected[-1])
 
     # ------------------------------------------------------------------ forecasting
 

@@ -12,8 +12,8 @@ Letters used throughout:
 The covariance is ``k(s, t) = corr(|s - t|^2) + linear * (s . t)`` where ``kind`` names ``corr`` and
 ``linear >= 0``.
 
-Arrays are C-contiguous float64; `L` and `v` may, both, be float32. What a kernel only reads may be read-only memory.
-Lengths are not checked: the callers in this package know them.
+Arrays are C-contiguous float64; `L` and `v` may, both, be float32. Arrays that a kernel only reads may be read-only
+memory. Lengths are not checked: the callers in this package know them.
 """
 
 from __future__ import annotations

@@ -10,6 +10,7 @@ from momostream.kernels.scalar import NOT_POSITIVE_DEFINITE, OK, TINY, TINY_SING
 
 __all__ = [
     "append_row",
+    "append_rows",
     "drop_oldest",
     "pack_lower",
     "project",
@@ -157,6 +158,29 @@ def append_row(n, s, v, pivot, residual, S, Z, L):
     L[start + n] = pivot
     for p in range(residual.shape[0]):
         Z[n, p] = residual[p] / pivot
+
+
+@kernel(both(lambda f: void(i8, ro(2), ro(2), ro(2), ro(2), rw(2), rw(2), rw(1, f))))
+def append_rows(n, V, C, solved, T, S, Z, L):
+    """Add a block of `b` rows after the first `n`; there must be room for them.  O(b (n + b)).
+
+    `V` (b, n) are the new rows of the factor left of their own block and `C` (b, b) that block's lower factor;
+    `solved` (b, P) are the rows of `Z`, `T` (b, D) the scaled points.
+    """
+    tiny = TINY if L.itemsize == 8 else TINY_SINGLE
+    for i in range(V.shape[0]):
+        start = (n + i) * (n + i + 1) // 2
+        row = L[start : start + n]
+        source = V[i]
+        for j in range(n):
+            row[j] = 0.0 if abs(source[j]) < tiny else source[j]
+        tail = L[start + n : start + n + i + 1]
+        for j in range(i + 1):
+            tail[j] = 0.0 if abs(C[i, j]) < tiny else C[i, j]
+        for k in range(T.shape[1]):
+            S[n + i, k] = T[i, k]
+        for p in range(solved.shape[1]):
+            Z[n + i, p] = solved[i, p]
 
 
 @kernel(i8(i8, f8, f8, i8, i8, ro(2), rw(1), rw(1), rw(2), rw(2), rw(1)))

@@ -25,6 +25,8 @@ __all__ = [
     "stack_predict_rows",
 ]
 
+# The planes of a distribution, as in `momostream.distributions.planes`; kernels import nothing but numpy and numba.
+LOCATION, STD, SCALE, DOF, WEIGHT = range(5)
 # Targets after which the distributions of an output are taken seriously.
 SETTLED = 4.0
 # A scale is never smaller than these parts of the deviation and of the size of an output: a stuck sensor may move.
@@ -40,10 +42,10 @@ SCORE_CLIP = 4.0
 
 @kernel(void(f8, ro(2), ro(3), ro(4), ro(2), rw(3), rw(1)))
 def stack_predict(sharpness, candidates, mixing, tails, outputs, planes, mean):
-    """Fill scale, degrees of freedom and weight of each expert from its location and spread; set the stacked `mean`.
+    """Fill scale, degrees of freedom and weight of each expert from its location and deviation; set the stacked `mean`.
 
     An expert that is less sure than usual counts for less: its weight is multiplied by
-    ``(usual scale / scale)^sharpness``. An expert without a finite spread has no say.
+    ``(usual scale / scale)^sharpness``. An expert without a finite standard deviation has no say.
     """
     K = planes.shape[1]
     for p in range(planes.shape[2]):
@@ -52,29 +54,29 @@ def stack_predict(sharpness, candidates, mixing, tails, outputs, planes, mean):
         total = 0.0
         for k in range(K):
             g = int(mixing[2, k, p])
-            spread = planes[1, k, p]
-            planes[3, k, p] = candidates[0, g]
-            if math.isfinite(spread) and spread > 0.0:
-                scale = max(spread * math.sqrt(tails[0, k, p, g]) * factor, least)
+            std = planes[STD, k, p]
+            planes[DOF, k, p] = candidates[0, g]
+            if math.isfinite(std) and std > 0.0:
+                scale = max(std * math.sqrt(tails[0, k, p, g]) * factor, least)
                 away = mixing[1, k, p] - log(scale)
                 if mixing[1, k, p] == UNKNOWN:
                     away = 0.0
-                planes[2, k, p] = scale
-                planes[4, k, p] = mixing[0, k, p] * math.exp(sharpness * min(max(away, -40.0), 40.0))
+                planes[SCALE, k, p] = scale
+                planes[WEIGHT, k, p] = mixing[0, k, p] * math.exp(sharpness * min(max(away, -40.0), 40.0))
             else:
-                planes[0, k, p] = 0.0
-                planes[2, k, p] = 1.0
-                planes[4, k, p] = 0.0
-            total += planes[4, k, p]
+                planes[LOCATION, k, p] = 0.0
+                planes[SCALE, k, p] = 1.0
+                planes[WEIGHT, k, p] = 0.0
+            total += planes[WEIGHT, k, p]
         mean[p] = 0.0
         for k in range(K):
-            planes[4, k, p] = planes[4, k, p] / total if total > 0.0 else 1.0 / K
-            mean[p] += planes[4, k, p] * planes[0, k, p]
+            planes[WEIGHT, k, p] = planes[WEIGHT, k, p] / total if total > 0.0 else 1.0 / K
+            mean[p] += planes[WEIGHT, k, p] * planes[LOCATION, k, p]
 
 
 @kernel(void(f8, ro(2), ro(3), ro(4), ro(2), rw(4), rw(2)))
 def stack_predict_rows(sharpness, candidates, mixing, tails, outputs, plane_rows, means):
-    """As `stack_predict` for many rows: `distributions` (rows, 5, K, P), `means` (rows, P)."""
+    """As `stack_predict` for many rows: `plane_rows` (rows, 5, K, P), `means` (rows, P)."""
     for i in range(plane_rows.shape[0]):
         stack_predict(sharpness, candidates, mixing, tails, outputs, plane_rows[i], means[i])
 
@@ -88,10 +90,10 @@ def _t_log_shape(dof, square):
 @kernel(f8(ro(1), f8, f8, f8))
 def _interpolate(table, x, lowest, per_unit):
     """Value of a table at `x`, linear between its entries, which start at `lowest` and come `per_unit` to one."""
-    place = (x - lowest) * per_unit
+    position = (x - lowest) * per_unit
     last = table.shape[0] - 2
-    i = int(min(max(place, 0.0), float(last)))
-    part = min(max(place - i, 0.0), 1.0)
+    i = int(min(max(position, 0.0), float(last)))
+    part = min(max(position - i, 0.0), 1.0)
     return table[i] + part * (table[i + 1] - table[i])
 
 
@@ -126,33 +128,35 @@ def stack_learn(rates, y, candidates, cdf, mixing, tails, outputs, planes, likel
         away = y[p] - outputs[2, p]
         outputs[2, p] += away / outputs[1, p]
         outputs[3, p] += (away * (y[p] - outputs[2, p]) - outputs[3, p]) / outputs[1, p]
-        # Nobody can have known the units of an output before its first target, and without an expert that has a spread
-        # there is nothing to learn from either.
+        # No expert can have known the units of an output before its first target, and without an expert that has a
+        # finite deviation there is nothing to learn from either.
         voices = 0.0 if outputs[1, p] > 1.0 else -math.inf
         for k in range(K):
-            if math.isfinite(planes[1, k, p]) and planes[1, k, p] > 0.0:
-                voices += planes[4, k, p]
+            if math.isfinite(planes[STD, k, p]) and planes[STD, k, p] > 0.0:
+                voices += planes[WEIGHT, k, p]
         if voices <= 0.0:
             scores[p] = math.nan
             continue
         # Densities of the experts, relative to the largest.
         largest = -math.inf
         for k in range(K):
-            z = min(max((y[p] - planes[0, k, p]) / planes[2, k, p], -1e100), 1e100)
+            z = min(max((y[p] - planes[LOCATION, k, p]) / planes[SCALE, k, p], -1e100), 1e100)
             g = int(mixing[2, k, p])
-            likelihood[k] = candidates[1, g] - log(planes[2, k, p]) + _t_log_shape(planes[3, k, p], z * z)
-            if planes[4, k, p] > 0.0:
+            likelihood[k] = candidates[1, g] - log(planes[SCALE, k, p]) + _t_log_shape(planes[DOF, k, p], z * z)
+            if planes[WEIGHT, k, p] > 0.0:
                 largest = max(largest, likelihood[k])
         density = 0.0
         below = 0.0
         for k in range(K):
             likelihood[k] = decay(max(largest - likelihood[k], 0.0))
-            if planes[4, k, p] > 0.0:
-                density += planes[4, k, p] * likelihood[k]
-                z = min(max((y[p] - planes[0, k, p]) / planes[2, k, p], -1e100), 1e100)
+            if planes[WEIGHT, k, p] > 0.0:
+                density += planes[WEIGHT, k, p] * likelihood[k]
+                z = min(max((y[p] - planes[LOCATION, k, p]) / planes[SCALE, k, p], -1e100), 1e100)
                 size = log(abs(z) + math.sqrt(1.0 + z * z))
                 g = int(mixing[2, k, p])
-                below += planes[4, k, p] * _interpolate(cdf[g], size if z > 0.0 else -size, -CDF_REACH, CDF_PER_UNIT)
+                below += planes[WEIGHT, k, p] * _interpolate(
+                    cdf[g], size if z > 0.0 else -size, -CDF_REACH, CDF_PER_UNIT
+                )
         # The very first distributions are guesses: their scores say nothing about how outputs go together.
         settled = outputs[1, p] > SETTLED
         scores[p] = _normal_quantile(min(max(below, 1e-9), 1.0 - 1e-9)) if settled else math.nan
@@ -160,11 +164,11 @@ def stack_learn(rates, y, candidates, cdf, mixing, tails, outputs, planes, likel
         pull = 0.0
         total = 0.0
         for k in range(K):
-            share = planes[4, k, p]
+            share = planes[WEIGHT, k, p]
             if share > 0.0:
                 blame = share * likelihood[k] / density
-                z = min(max((y[p] - planes[0, k, p]) / planes[2, k, p], -1e100), 1e100)
-                dof = planes[3, k, p]
+                z = min(max((y[p] - planes[LOCATION, k, p]) / planes[SCALE, k, p], -1e100), 1e100)
+                dof = planes[DOF, k, p]
                 pull += blame * ((dof + 1.0) * z * z / (dof + z * z) - 1.0)
                 change = eta * (blame - share)
                 # In proportion to the learnt weight, as the share is.
@@ -177,15 +181,15 @@ def stack_learn(rates, y, candidates, cdf, mixing, tails, outputs, planes, likel
             outputs[0, p] = min(max(outputs[0, p] + scale_step * pull, -3.0), 3.0)
         # Tails of each expert on its own.
         for k in range(K):
-            spread = planes[1, k, p]
-            if not (math.isfinite(spread) and spread > 0.0):
+            std = planes[STD, k, p]
+            if not (math.isfinite(std) and std > 0.0):
                 continue
-            log_scale = log(planes[2, k, p])
+            log_scale = log(planes[SCALE, k, p])
             if mixing[1, k, p] == UNKNOWN:
                 mixing[1, k, p] = log_scale
             else:
                 mixing[1, k, p] += max(usual_step, young) * (log_scale - mixing[1, k, p])
-            z = min(max((y[p] - planes[0, k, p]) / spread, -1e15), 1e15)
+            z = min(max((y[p] - planes[LOCATION, k, p]) / std, -1e15), 1e15)
             square = z * z
             step = max(tail_step, young)
             factors = tails[0, k, p]
@@ -311,7 +315,7 @@ def stack_learn_rows(
     sharpness, rates, done, every, Y, candidates, cdf, discounts, score_discount, dofs, norms, quantiles, prior, floor,
     mixing, tails, outputs, plane_rows, mean, likelihood, scores, R, factors, log_dets, moments, pairs, fit, work,
 ):  # fmt: skip
-    """Predict and learn the rows `Y` one after the other; `distributions` (rows, 5, K, P) holds locations and spreads.
+    """Predict and learn the rows `Y` one after the other; `plane_rows` (rows, 5, K, P) holds locations and deviations.
 
     `done` is the number of rows learnt before; correlations are refreshed every so many. Returns how often.
     """

@@ -412,9 +412,6 @@ class Run:
             return None
         return self.fleet.forecast(ONLY, self.plan.horizon, with_dist=True) or None
 
-    # Older names.
-    place, outlook = position, predicted
-
 
 _END: Any = object()
 

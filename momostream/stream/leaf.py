@@ -1,29 +1,33 @@
 """A leaf of a growing circuit: a region that learns one row at a time in O(n^2), and forgets as it goes.
 
 It differs from `momostream.batch.region.Region` in what a stream needs: rows live in a shared `RowStore` and the leaf
-only knows their numbers; the variance of each output is a discounted mean that costs O(1) per row; how outputs go
-together is learnt once at the root, not in every leaf; and a missing target costs nothing. The numbers and the
-hyper-parameters are the truth, the factor is a cache that `build` makes again, bit for bit, by the operations that made
+only knows their numbers; the variance of each output is a discounted mean that costs O(1) per row; correlations between
+outputs are learnt once at the root, not in every leaf; and a missing target costs nothing. The numbers and the
+hyper-parameters are the truth; the factor is a cache that `build` rebuilds, bit for bit, by the operations that built
 it first.
+
+A row is learnt from what its prediction left in the leaf. A *token* names that prediction: the caller draws one
+(`next_token`) and hands it to `Leaf.predict`, and `Leaf.learn` accepts no other. Anything that changes the leaf in
+between, another prediction included, makes the token stale.
 """
 
 from __future__ import annotations
 
 import logging
 import math
+from itertools import count
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from momostream.gp import linalg
-from momostream.gp.covariance import Covariance, input_spread
-from momostream.gp.scaling import grown, standardisation
-from momostream.kernels.cholesky import drop_oldest, unpack_lower
-from momostream.kernels.covariance import covariance_column, cross_covariance, gram
+from momostream.gp.covariance import Covariance, input_std
+from momostream.gp.factor import Factor, grown, packed, scaled
+from momostream.gp.scaling import standardisation
+from momostream.kernels.covariance import covariance_column
 from momostream.kernels.leaf import (
     LEAST_SQUARE,
-    append_block,
+    learn_block,
     learn_leaf,
     learn_leaf_rows,
     measure_leaf,
@@ -34,13 +38,13 @@ from momostream.kernels.leaf import (
 from momostream.kernels.scalar import NU0, OK, SCALE0
 from momostream.stream.rows import RowStore
 
-__all__ = ["Leaf"]
+__all__ = ["NO_TOKEN", "Leaf", "StaleTokenError", "next_token"]
 
 Array = NDArray[np.float64]
 log = logging.getLogger("momostream")
 Numbers = NDArray[np.int64]
 
-# After so many dropped rows the factor is made anew, which wipes the round-off of the updates.
+# After so many dropped rows the factor is rebuilt, which wipes the round-off of the updates.
 MOST_UPDATES = 256
 # Log-lengthscale of an input that has no say, and rows until a leaf with a new input is tuned.
 SILENT, SOON = 60.0, 32
@@ -51,12 +55,25 @@ LARGE = 24
 SINGLE = 1e-3
 # Room for rows to come.
 ROOM = 32
-# Rows at which a young leaf looks again at the offset and scale of its outputs.
+# Rows at which a young leaf takes offset and scale of its outputs again.
 YOUNG = (1, 2, 4, 8, 16)
+
+# The token of no prediction, and a source of tokens that no other prediction of this process bears.
+NO_TOKEN = 0
+next_token = count(1).__next__
+
+
+class StaleTokenError(RuntimeError):
+    """A row was to be learnt whose prediction is no longer there: predict it again first."""
+
+    def __init__(self) -> None:
+        super().__init__("the row was not predicted last, or the model has changed since: predict the row again first")
 
 
 class Leaf:
     """Rows of one box for one group of outputs, with the factor that follows from them.
+
+    ``inputs``, ``outputs`` and ``work`` are laid out as in `momostream.kernels.leaf`.
 
     Parameters
     ----------
@@ -72,14 +89,20 @@ class Leaf:
         Weight of a row's residual relative to the next newer one in the variance of an output.
     numbers
         Rows that belong to the leaf, in order of arrival.
+
+    Attributes
+    ----------
+    factor
+        The factor, or None where it has not been built or was evicted. It may hold older rows than the leaf: those that
+        were dropped since it was last used.
+    token
+        Token of the prediction that ``work`` and the factor's ``v`` are about; `NO_TOKEN` where there is none.
     """
 
     __slots__ = (
-        "L", "S", "Z", "blocks", "built", "busy", "c", "covariance", "discount", "gaps", "has_units", "inputs",
-        "is_untuned",
-        "linear", "mean", "next_tuning", "noise", "n_pending", "n_rows", "n_seen", "n_updates", "numbers_", "outputs",
-        "parent",
-        "prior_theta", "rows", "s", "start", "targets", "theta", "touched", "v", "variance",
+        "blocks", "busy", "covariance", "discount", "factor", "has_units", "inputs", "is_untuned", "n_rows", "n_seen",
+        "next_tuning", "numbers_", "outputs", "parent", "prior_theta", "rows", "start", "targets", "theta", "token",
+        "touched", "work",
     )  # fmt: skip
 
     def __init__(
@@ -97,23 +120,25 @@ class Leaf:
         self.numbers_ = np.array(numbers, dtype=np.int64)
         self.n_rows = len(numbers)
         self.parent: Any = None
-        # What the prior of the lengthscales is about, for a leaf that was cut from a larger one.
+        # Centre of the prior of the hyper-parameters, for a leaf that was cut from a larger one.
         self.prior_theta: Array | None = None
-        # Rows learnt so far, of which some may have been dropped, and how many there shall be at the next tuning.
+        # Rows learnt so far, of which some may have been dropped, and that number at the next tuning.
         self.n_seen, self.next_tuning = self.n_rows, 0
-        # Until it is tuned, a leaf that was not cut from another takes its lengthscales from the spread of its rows.
+        # Until it is tuned, a leaf that was not cut from another takes its lengthscales from the deviation of its rows.
         self.is_untuned: bool
         # The kind of work that the leaf waits for.
         self.busy = ""
         self.touched = 0
-        self.n_updates = self.n_pending = 0
-        n_inputs, n_targets = len(rows.fill) - start, len(targets)
-        self.inputs = np.zeros((2, n_inputs))
+        self.inputs = np.zeros((2, len(rows.fill) - start))
+        self._open_outputs()
+        self.condition(theta)
+
+    def _open_outputs(self) -> None:
+        """Arrays for the outputs, and the workspace."""
+        n_targets = len(self.targets)
         self.outputs = np.ones((4, n_targets))
         self.outputs[0] = 0.0
-        self.s, self.mean, self.variance = np.empty(n_inputs), np.empty(n_targets), np.empty(n_targets)
-        self.c = math.nan
-        self.condition(theta)
+        self.work = np.empty(1 + self.inputs.shape[1] + 2 * n_targets)
 
     # ------------------------------------------------------------------ the truth
 
@@ -123,7 +148,7 @@ class Leaf:
         return self.numbers_[: self.n_rows]
 
     def data(self, numbers: Numbers | None = None) -> tuple[Array, Array]:
-        """Inputs and targets of the rows as the leaf sees them."""
+        """Inputs and targets of rows, by default of all, as the leaf sees them."""
         X, Y = self.rows.gather(self.numbers if numbers is None else numbers)
         return np.ascontiguousarray(X[:, self.start :]), np.ascontiguousarray(Y[:, self.targets])
 
@@ -131,71 +156,77 @@ class Leaf:
         """Take new hyper-parameters and drop the factor; offset and scale of the outputs follow with the next one."""
         self.theta = np.array(theta, dtype=np.float64)
         self.is_untuned = False
-        self._read_theta()
-        self.look_again()
+        self.inputs[1] = self.covariance.inverse_lengths(self.theta)
+        self.take_units_again()
 
-    def look_again(self) -> None:
-        """Drop the factor and take offset and scale of the outputs from the rows when it is next made."""
+    def take_units_again(self) -> None:
+        """Drop the factor and take offset and scale of the outputs from the rows when it is next built."""
         self.has_units = False
         self.blocks: list[tuple[int, int]] = []
         self.evict()
 
-    def _read_theta(self) -> None:
-        self.inputs[1] = self.covariance.inverse_lengths(self.theta)
-        self.noise = self.covariance.noise(self.theta)
-        self.linear = self.covariance.linear_variance(self.theta)
+    @property
+    def noise(self) -> float:
+        """Noise variance as a ratio to the signal variance."""
+        return self.covariance.noise(self.theta)
 
     # ------------------------------------------------------------------ the cache
 
     def evict(self) -> None:
         """Drop the factor."""
-        self.built = False
-        self.S = self.Z = self.gaps = np.empty((0, 0))
-        self.L = self.v = np.empty(0)
-        self.n_updates = self.n_pending = 0
-        self.c = math.nan
+        self.factor: Factor | None = None
+        self.token = NO_TOKEN
+
+    @property
+    def built(self) -> bool:
+        """Whether the factor is in memory."""
+        return self.factor is not None
 
     @property
     def nbytes(self) -> int:
         """Bytes of the factor."""
-        return self.S.nbytes + self.Z.nbytes + self.L.nbytes + self.v.nbytes + self.gaps.nbytes
+        return 0 if self.factor is None else self.factor.nbytes
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether the factor, if it is evicted, is rebuilt bit for bit: not after rows were dropped from it."""
+        factor = self.factor
+        return factor is None or (factor.n_dropped == 0 and factor.n_rows == self.n_rows)
 
     def build(self) -> None:
-        """Make the factor from the rows.  O(n_rows^3)."""
+        """Build the factor from the rows.  O(n_rows^3)."""
         n = self.n_rows
         X, Y = self.data()
         missing = np.isnan(Y)
         if not self.has_units:
             self._take_units(X, Y)
-        self._allocate(n)
+        self.factor = factor = self._new_factor(n)
+        self.token = NO_TOKEN
         if missing.any():
-            self._open_gaps()
-            self.gaps[:n] = missing
-        self._reset_squares()
+            factor.open_gaps()
+            factor.gaps[:n] = missing
+        self.outputs[2], self.outputs[3] = NU0 * SCALE0, NU0
         try:
-            self._absorb_all(X, Y)
+            self._absorb_all(factor, X, Y)
         except np.linalg.LinAlgError:
-            centre = self.covariance.prior(input_spread(X)).centre
+            self.evict()
+            centre = self.covariance.prior(input_std(X)).centre
             if self.blocks:
                 # Round-off of a large linear term can exceed the noise. One by one, no variance falls below it.
                 self.blocks = []
             elif not np.array_equal(self.theta, centre):
                 # Inputs of another order of magnitude than those that the hyper-parameters were tuned for.
                 log.warning("a leaf of %d rows starts over: its inputs left the range it was tuned for", n)
-                self.theta = centre
-                self._read_theta()
+                self._set_theta(centre)
             else:
                 raise
             self.build()
 
-    def _absorb_all(self, X: Array, Y: Array) -> None:
-        """Learn the rows; those that came in blocks in the same blocks, as their last bits would differ otherwise."""
-        at = 0
-        for start, stop in self.blocks:
-            self._absorb(at, start, X, Y)
-            self._append_block(start, X[start:stop], Y[start:stop])
-            at = stop
-        self._absorb(at, len(X), X, Y)
+    def _new_factor(self, n: int) -> Factor:
+        """A factor without rows and with room for more than ``n``."""
+        single = self.noise > SINGLE and not self.covariance.linear_variance(self.theta)
+        precision = np.float32 if single else np.float64
+        return Factor(self.covariance, self.theta, self.inputs, len(self.targets), n + ROOM, precision)
 
     def _take_units(self, X: Array, Y: Array) -> None:
         """Offset and scale of the outputs, centre of the inputs and, before any tuning, lengthscales from the rows.
@@ -205,221 +236,189 @@ class Leaf:
         self.blocks = [(0, len(X))] if len(X) >= LARGE and not np.isnan(Y).any() else []
         if len(X):
             if self.is_untuned:
-                self.theta = self.covariance.prior(input_spread(X)).centre
-                self._read_theta()
+                self._set_theta(self.covariance.prior(input_std(X)).centre)
             self.inputs[0] = X.mean(axis=0)
             self.outputs[0], self.outputs[1] = standardisation(Y)
-        # Also without rows: a factor that is made again must find the units of those that came since.
+        # Also without rows: a factor that is rebuilt must find the units of those that came since.
         self.has_units = True
 
-    def _absorb(self, start: int, stop: int, X: Array, Y: Array) -> None:
+    def _set_theta(self, theta: Array) -> None:
+        self.theta = theta
+        self.inputs[1] = self.covariance.inverse_lengths(theta)
+
+    def _absorb_all(self, factor: Factor, X: Array, Y: Array) -> None:
+        """Learn the rows; those that came in blocks in the same blocks, as their last bits would differ otherwise."""
+        at = 0
+        for start, stop in self.blocks:
+            self._absorb(factor, at, start, X, Y)
+            self._append_block(factor, X[start:stop], Y[start:stop])
+            at = stop
+        self._absorb(factor, at, len(X), X, Y)
+
+    def _absorb(self, factor: Factor, start: int, stop: int, X: Array, Y: Array) -> None:
         status = rebuild_leaf(
-            self.covariance.code, self.linear, self.noise, self.discount, start, stop, X, Y,
-            self.inputs, self.gaps, self.outputs, self.s, self.v, self.mean, self.variance, self.S, self.Z, self.L,
+            factor.kind, factor.linear, factor.noise, self.discount, start, stop, X, Y, self.inputs, factor.gaps,
+            self.outputs, factor.v, self.work, factor.S, factor.Z, factor.L,
         )  # fmt: skip
-        self.c = math.nan
         if status != OK:
-            self.evict()
             raise np.linalg.LinAlgError("the covariance of the rows is not finite")
+        factor.n_rows = stop
 
-    def _reset_squares(self) -> None:
-        self.outputs[2], self.outputs[3] = NU0 * SCALE0, NU0
-
-    def _allocate(self, n: int) -> None:
-        """Arrays with room for more than ``n`` rows."""
-        capacity = n + ROOM
-        n_inputs, n_targets = self.inputs.shape[1], len(self.targets)
-        number = np.float32 if self.noise > SINGLE and not self.linear else np.float64
-        self.S, self.Z = np.empty((capacity, n_inputs)), np.empty((capacity, n_targets))
-        self.L, self.v = np.empty(capacity * (capacity + 1) // 2, number), np.empty(capacity, number)
-        self.gaps = np.zeros((0, n_targets))
-        self.built = True
-
-    def _grow(self, n: int) -> None:
-        """Make room for more than ``n`` rows."""
-        capacity = n + ROOM
-        self.S, self.Z = grown(self.S, capacity), grown(self.Z, capacity)
-        self.L, self.v = grown(self.L, capacity * (capacity + 1) // 2), grown(self.v, capacity)
-        if len(self.gaps):
-            self._open_gaps()
-
-    def _open_gaps(self) -> None:
-        gaps = np.zeros((len(self.S), len(self.targets)))
-        gaps[: len(self.gaps)] = self.gaps
-        self.gaps = gaps
+    def _append_block(self, factor: Factor, X: Array, Y: Array) -> tuple[Array, Array]:
+        """Append rows to the factor at once; returns location and standard deviation that each was predicted."""
+        pivots, solved = factor.append_block(X, (Y - self.outputs[0]) / self.outputs[1])
+        location, std = np.array(Y, order="C"), np.empty(Y.shape)
+        learn_block(self.discount, pivots, solved, self.outputs, location, std)
+        return location, std
 
     # ------------------------------------------------------------------ predict and learn
 
-    def predict(self, x: Array, location: Array, spread: Array) -> None:
-        """Set location and spread of each output at ``x``.  O(n_rows^2)."""
-        if self.n_pending or not self.built:
-            self.settle()
-        self.c = predict_leaf(
-            self.covariance.code, self.linear, self.noise, self.n_rows, x, self.inputs, self.outputs,
-            self.S, self.L, self.Z, self.gaps, self.s, self.v, self.mean, self.variance, location, spread,
-        )  # fmt: skip
+    def predict(self, x: Array, location: Array, std: Array, token: int) -> None:
+        """Set location and standard deviation of each output at ``x``.  O(n_rows^2).
 
-    def learn(self, number: int, y: Array) -> None:
-        """Append the row that was predicted last; ``y`` holds the leaf's own targets, NaN where missing."""
-        n = self.n_rows
-        if n >= len(self.S):
-            self._grow(n)
-        learn_leaf(
-            n, self.c, self.discount, y, self.s, self.v, self.mean, self.variance, self.outputs, self.S, self.Z, self.L
-        )
-        if len(self.gaps) or math.isnan(y.dot(y)):
-            if len(self.gaps) <= n:
-                self._open_gaps()
-            self.gaps[n] = np.isnan(y)
+        ``token`` names the prediction; `learn` takes the row by it.
+        """
+        factor, n = self.factor, self.n_rows
+        if factor is None or factor.n_rows != n:
+            factor = self.settle()
+        predict_leaf(
+            factor.kind, factor.linear, factor.noise, n, x, self.inputs, self.outputs, factor.S, factor.L, factor.Z,
+            factor.gaps, factor.v, self.work, location, std,
+        )  # fmt: skip
+        self.token = token
+
+    def learn(self, token: int, number: int, y: Array) -> None:
+        """Append the row that was predicted with this token; ``y`` holds the leaf's own targets, NaN where missing.
+
+        Raises
+        ------
+        StaleTokenError
+            The token is not that of the last prediction, or the leaf has changed since; nothing is learnt then.
+        """
+        factor, n = self.factor, self.n_rows
+        if token != self.token or token == NO_TOKEN or factor is None:
+            raise StaleTokenError
+        self.token = NO_TOKEN
+        if n >= len(factor.S):
+            factor.grow(n + ROOM)
+        learn_leaf(n, self.discount, y, factor.v, self.work, self.outputs, factor.S, factor.Z, factor.L)
+        if len(factor.gaps) or math.isnan(y.dot(y)):
+            if len(factor.gaps) <= n:
+                factor.open_gaps()
+            factor.gaps[n] = np.isnan(y)
         if n >= len(self.numbers_):
             self.numbers_ = grown(self.numbers_, 8 + 2 * n)
         self.numbers_[n] = number
-        self.n_rows = n + 1
+        self.n_rows = factor.n_rows = n + 1
         self.n_seen += 1
-        self.c = math.nan
 
-    def learn_rows(self, numbers: Numbers, X: Array, Y: Array, location: Array, spread: Array) -> None:
-        """Learn rows in order; sets what each was predicted before it was learnt.
+    def learn_rows(self, numbers: Numbers, X: Array, Y: Array, location: Array, std: Array) -> None:
+        """Learn rows in order; sets location and standard deviation of each as predicted before it was learnt.
 
         Many rows without missing targets go in one block, at the speed of matrix products.
         """
-        self.settle()
+        factor = self.settle()
+        self.token = NO_TOKEN
         n, more = self.n_rows, len(X)
-        if n + more > len(self.S):
-            self._grow(n + more)
+        if n + more > factor.capacity:
+            factor.grow(n + more + ROOM)
         missing = np.isnan(Y)
-        if more < LARGE or len(self.gaps) or missing.any():
-            if len(self.gaps) or missing.any():
-                self._open_gaps()
-                self.gaps[n : n + more] = missing
+        if more < LARGE or len(factor.gaps) or missing.any():
+            if len(factor.gaps) or missing.any():
+                factor.open_gaps()
+                factor.gaps[n : n + more] = missing
             learn_leaf_rows(
-                self.covariance.code, self.linear, self.noise, self.discount, n, X, Y, self.inputs, self.gaps,
-                self.outputs, self.s, self.v, self.mean, self.variance, self.S, self.Z, self.L, location, spread,
+                factor.kind, factor.linear, factor.noise, self.discount, n, X, Y, self.inputs, factor.gaps,
+                self.outputs, factor.v, self.work, factor.S, factor.Z, factor.L, location, std,
             )  # fmt: skip
+            factor.n_rows = n + more
         else:
-            location[:], spread[:] = self._append_block(n, X, Y)
+            location[:], std[:] = self._append_block(factor, X, Y)
             self.blocks.append((n, n + more))
         if n + more > len(self.numbers_):
             self.numbers_ = grown(self.numbers_, 8 + 2 * (n + more))
         self.numbers_[n : n + more] = numbers
         self.n_rows = n + more
         self.n_seen += more
-        self.c = math.nan
 
-    def _append_block(self, n: int, X: Array, Y: Array) -> tuple[Array, Array]:
-        """Append rows after the first ``n``; returns what each was predicted."""
-        more = len(X)
-        T, V, _ = self._project(n, X)
-        C = np.empty((more, more))
-        gram(self.covariance.code, self.linear, self.noise, T, C)
-        R = (Y - self.outputs[0]) / self.outputs[1]
-        if n:
-            C -= V.T @ V
-            R -= V.T @ self.Z[:n]
-            # Round-off must not take a row's variance below its noise.
-            C[np.diag_indices(more)] = np.maximum(C.diagonal(), self.noise)
-        linalg.factorise_and_solve(C, R)
-        location, spread = np.array(Y, order="C"), np.empty((more, len(self.targets)))
-        append_block(
-            n, self.discount, np.ascontiguousarray(V.T), C, R, T, self.outputs, self.S, self.Z, self.L, location, spread
-        )
-        return location, spread
-
-    def predict_rows(self, X: Array, location: Array, spread: Array) -> None:
-        """Set location and spread of many rows, each given the rows of the leaf."""
-        self.settle()
-        n = self.n_rows
+    def predict_rows(self, X: Array, location: Array, std: Array) -> None:
+        """Set location and standard deviation of many rows, each given the rows of the leaf."""
+        factor, n = self.settle(), self.n_rows
         if len(X) < LARGE:
+            self.token = NO_TOKEN
             predict_leaf_rows(
-                self.covariance.code, self.linear, self.noise, n, X, self.inputs, self.outputs, self.S, self.L,
-                self.Z, self.gaps, self.s, self.v, self.mean, self.variance, location, spread,
+                factor.kind, factor.linear, factor.noise, n, X, self.inputs, self.outputs, factor.S, factor.L,
+                factor.Z, factor.gaps, factor.v, self.work, location, std,
             )  # fmt: skip
-            self.c = math.nan
             return
-        _, V, prior = self._project(n, X)
-        c = np.maximum(self.noise + prior - np.einsum("ij,ij->j", V, V), self.noise)
+        _, V, prior = factor.project_rows(X)
+        c = np.maximum(factor.noise + prior - np.einsum("ij,ij->j", V, V), factor.noise)
         variance = np.repeat(c[:, None], len(self.targets), axis=1)
-        if len(self.gaps):
-            variance += (V**2).T @ self.gaps[:n]
-        location[:] = self.outputs[0] + self.outputs[1] * (V.T @ self.Z[:n])
+        if len(factor.gaps):
+            variance += (V**2).T @ factor.gaps[:n]
+        location[:] = self.outputs[0] + self.outputs[1] * (V.T @ factor.Z[:n])
         square = np.maximum(self.outputs[2] / self.outputs[3], LEAST_SQUARE)
-        spread[:] = self.outputs[1] * np.sqrt(variance * square)
-
-    def _project(self, n: int, X: Array) -> tuple[Array, Array, Array]:
-        """Scaled points, ``L^-1 k(first n rows, X)`` and the prior variance of each point."""
-        T = self._scaled(X)
-        K = np.empty((n, len(X)))
-        cross_covariance(self.covariance.code, self.linear, self.S[:n], T, K)
-        prior = 1.0 + self.linear * np.einsum("ij,ij->i", T, T)
-        return T, (linalg.solve_many(self.L, n, K) if n else K), prior
-
-    def _scaled(self, X: Array) -> Array:
-        """Points in lengthscales about the centre."""
-        return np.ascontiguousarray((X - self.inputs[0]) * self.inputs[1])
+        std[:] = self.outputs[1] * np.sqrt(variance * square)
 
     def similarity(self, X: Array, x: Array) -> Array:
         """Correlation of a point with each of the rows ``X``, between 0 and 1."""
-        T, values = self._scaled(X), np.empty(len(X))
-        covariance_column(self.covariance.code, 0.0, T, len(T), self._scaled(x), values)
+        T, values = scaled(X, self.inputs), np.empty(len(X))
+        covariance_column(self.covariance.code, 0.0, T, len(T), scaled(x, self.inputs), values)
         return values
+
+    @property
+    def has_gaps(self) -> bool:
+        """Whether the factor knows of missing targets."""
+        return self.factor is not None and len(self.factor.gaps) > 0
 
     def is_young(self) -> bool:
         """Whether offset and scale of some output rest on so few rows that they are due again."""
         n = self.n_rows
-        if not len(self.gaps):
+        if self.factor is None or not len(self.factor.gaps):
             return n in YOUNG
-        seen = n - self.gaps[:n].sum(axis=0)
-        newest = self.gaps[n - 1] == 0.0
+        gaps = self.factor.gaps
+        seen = n - gaps[:n].sum(axis=0)
+        newest = gaps[n - 1] == 0.0
         return bool((np.isin(seen, YOUNG) & newest).any())
+
+    # ------------------------------------------------------------------ forgetting
 
     def drop_oldest(self) -> None:
         """Forget the oldest row; the factor follows when it is next needed."""
         n = self.n_rows
         self.numbers_[: n - 1] = self.numbers_[1:n]
         self.n_rows = n - 1
-        self.c = math.nan
-        if self.built:
-            self.n_pending += 1
-        else:
+        self.token = NO_TOKEN
+        if self.factor is None:
             self.blocks = []
 
-    def settle(self) -> None:
-        """Bring the factor up to date: make it, or take out rows that were dropped since, which is stable.
-
-        O(n_rows^2) for each dropped row; a factor that has lost many is made anew.
-        """
-        if not self.built:
-            self.build()
-        if not self.n_pending:
-            return
-        if self.n_updates + self.n_pending > MOST_UPDATES or 4 * self.n_pending > self.n_rows:
-            self.evict()
-            self.blocks = []
-            self.build()
-            return
+    def keep_newest(self, n_rows: int) -> None:
+        """Forget all rows but the newest."""
+        self.numbers_ = self.numbers[-n_rows:].copy()
+        self.n_rows = len(self.numbers_)
         self.blocks = []
-        n = self.n_rows + self.n_pending
-        work = np.empty(2 * n + len(self.targets))
-        for _ in range(self.n_pending):
-            drop_oldest(n, self.S, self.Z, self.L, work)
-            n -= 1
-        if len(self.gaps):
-            self.gaps[:n] = self.gaps[self.n_pending : n + self.n_pending]
-            self.gaps[n:] = 0.0
-        measure_leaf(n, self.discount, self._own_residuals(), self.gaps, self.outputs)
-        self.n_updates += self.n_pending
-        self.n_pending = 0
+        self.evict()
 
-    def _own_residuals(self) -> Array:
-        """Residual of each row over its deviation, which is larger for an output with gaps than `Z` takes it to be."""
-        n = self.n_rows
-        if not (len(self.gaps) and self.gaps[:n].any()):
-            return self.Z
-        L = np.empty((n, n))
-        unpack_lower(self.L, n, L)
-        pivots = L.diagonal()[:, None]
-        variance = pivots**2 + np.tril(L, -1) ** 2 @ self.gaps[:n]
-        return self.Z[:n] * (pivots / np.sqrt(variance))
+    def settle(self) -> Factor:
+        """Bring the factor up to date: build it, or take out the rows that were dropped since, which is stable.
+
+        O(n_rows^2) for each dropped row; a factor that has lost many is rebuilt.
+        """
+        if self.factor is None:
+            self.build()
+        factor = self.factor
+        assert factor is not None
+        n_pending = factor.n_rows - self.n_rows
+        if not n_pending:
+            return factor
+        self.blocks = []
+        self.token = NO_TOKEN
+        if factor.n_dropped + n_pending > MOST_UPDATES or 4 * n_pending > self.n_rows:
+            self.evict()
+            return self.settle()
+        factor.drop_oldest(n_pending)
+        measure_leaf(self.n_rows, self.discount, _own_residuals(factor), factor.gaps, self.outputs)
+        return factor
 
     # ------------------------------------------------------------------ columns that come later
 
@@ -434,14 +433,12 @@ class Leaf:
                 self.prior_theta = np.insert(self.prior_theta, before, silent)
             self.next_tuning = min(self.next_tuning, self.n_seen + SOON)
             self.inputs = np.zeros((2, n_inputs))
-            self.s = np.empty(n_inputs)
+            self.work = np.empty(1 + n_inputs + 2 * len(self.targets))
         if targets is not None:
             self.targets = targets
-            self.outputs = np.ones((4, len(targets)))
-            self.outputs[0] = 0.0
-            self.mean, self.variance = np.empty(len(targets)), np.empty(len(targets))
-        self._read_theta()
-        self.look_again()
+            self._open_outputs()
+        self._set_theta(self.theta)
+        self.take_units_again()
 
     # ------------------------------------------------------------------ as plain data
 
@@ -453,12 +450,13 @@ class Leaf:
             "targets": self.targets.astype(np.int64), "touched": self.touched, "has_units": self.has_units,
             "blocks": list(self.blocks), "n_seen": self.n_seen, "is_untuned": self.is_untuned,
         }  # fmt: skip
-        if self.built and (self.n_updates or self.n_pending):
-            n = self.n_rows + self.n_pending
+        factor = self.factor
+        if factor is not None and not self.is_exact:
+            n = factor.n_rows
             state["factor"] = {
-                "S": self.S[:n].copy(), "Z": self.Z[:n].copy(), "L": self.L[: n * (n + 1) // 2].copy(),
-                "gaps": self.gaps[:n].copy(), "squares": self.outputs[2:].copy(), "n_updates": self.n_updates,
-                "n_pending": self.n_pending,
+                "S": factor.S[:n].copy(), "Z": factor.Z[:n].copy(), "L": factor.L[: packed(n)].copy(),
+                "gaps": factor.gaps[:n].copy(), "squares": self.outputs[2:].copy(), "n_updates": factor.n_dropped,
+                "n_pending": n - self.n_rows,
             }  # fmt: skip
         return state
 
@@ -466,7 +464,7 @@ class Leaf:
     def from_state(
         cls, state: dict[str, Any], rows: RowStore, start: int, covariance: Covariance, discount: float
     ) -> Leaf:
-        """The leaf that `state` was taken from; its factor is built when it is next needed."""
+        """Restore a leaf from `state`; its factor is built when it is next needed."""
         targets, none = state["targets"].astype(np.intp), np.empty(0, np.int64)
         leaf = cls(rows, start, targets, covariance, state["theta"], discount, none)
         leaf.numbers_ = state["numbers"].copy()
@@ -475,14 +473,25 @@ class Leaf:
         leaf.prior_theta, leaf.next_tuning = state["prior_theta"], state["next_tuning"]
         leaf.touched, leaf.has_units, leaf.blocks = state["touched"], state["has_units"], list(state["blocks"])
         leaf.n_seen, leaf.is_untuned = state["n_seen"], state["is_untuned"]
-        factor = state.get("factor")
-        if factor is not None:
-            n = leaf.n_rows + factor["n_pending"]
-            leaf._allocate(n)
-            leaf.n_pending = factor["n_pending"]
-            leaf.S[:n], leaf.Z[:n], leaf.L[: n * (n + 1) // 2] = factor["S"], factor["Z"], factor["L"]
-            if len(factor["gaps"]):
-                leaf._open_gaps()
-                leaf.gaps[:n] = factor["gaps"]
-            leaf.outputs[2:], leaf.n_updates = factor["squares"], factor["n_updates"]
+        saved = state.get("factor")
+        if saved is not None:
+            n = leaf.n_rows + saved["n_pending"]
+            leaf.factor = factor = leaf._new_factor(n)
+            factor.n_rows, factor.n_dropped = n, saved["n_updates"]
+            factor.S[:n], factor.Z[:n], factor.L[: packed(n)] = saved["S"], saved["Z"], saved["L"]
+            if len(saved["gaps"]):
+                factor.open_gaps()
+                factor.gaps[:n] = saved["gaps"]
+            leaf.outputs[2:] = saved["squares"]
         return leaf
+
+
+def _own_residuals(factor: Factor) -> Array:
+    """Residual of each row over its deviation, which is larger for an output with gaps than `Z` takes it to be."""
+    n = factor.n_rows
+    if not (len(factor.gaps) and factor.gaps[:n].any()):
+        return factor.Z
+    L = factor.dense()
+    pivots = L.diagonal()[:, None]
+    variance = pivots**2 + np.tril(L, -1) ** 2 @ factor.gaps[:n]
+    return factor.Z[:n] * (pivots / np.sqrt(variance))

@@ -1,10 +1,11 @@
-"""The model behind the streaming facades: experts under one stack, fed one row at a time.
+"""The row model: experts under one stack, fed one row at a time.
 
 Arrays in column order; names, dicts and frames belong to the facades. NaN is a missing input or target.
 """
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Callable, Hashable
 from typing import Any
@@ -14,16 +15,22 @@ from numpy.typing import NDArray
 
 from momostream.distributions.joint import Distribution, MixtureDistribution
 from momostream.distributions.mixtures import Mixture, Multivariate, Routed, StudentT
+from momostream.distributions.planes import LOCATION, STD, WEIGHT
 from momostream.distributions.stacked import StackedDistribution, Wrap, joint_distribution
-from momostream.stream.circuits import Circuits, log
+from momostream.stream.circuits import Circuits
 from momostream.stream.lags import Autoregression
+from momostream.stream.leaf import NO_TOKEN
 from momostream.stream.moments import RunningMoments
+from momostream.stream.nodes import log_normalised
+from momostream.stream.rows import RowStore
 from momostream.stream.settings import StreamSettings
 from momostream.stream.stack import Stack
+from momostream.stream.tree import Tree
 
 __all__ = ["StreamModel"]
 
 Array = NDArray[np.float64]
+log = logging.getLogger("momostream")
 
 # Rows are learnt in blocks of this many, once the first ones have been learnt one by one.
 BLOCK, SINGLY = 256, 64
@@ -31,7 +38,7 @@ BLOCK, SINGLY = 256, 64
 ROWS_PER_STEP = 8
 
 
-class StreamModel(Circuits):
+class StreamModel:
     """Experts on the rows of a stream, stacked.
 
     Parameters
@@ -43,38 +50,73 @@ class StreamModel(Circuits):
 
     Attributes
     ----------
-    n_learnt
-        Rows learnt so far.
+    circuits
+        The experts that are circuits, with the rows that they share.
+    lags
+        The linear experts, or None.
+    stack
+        Weights, tails and copula that join the experts.
+    inputs
+        Moments of the inputs, for missing ones.
+    log_evidence
+        Of each expert, where they are not stacked.
     """
 
     def __init__(self, settings: StreamSettings, n_inputs: int, n_targets: int) -> None:
-        super().__init__(settings, n_inputs, n_targets)
+        self.settings = settings
+        self.circuits = Circuits(settings, n_inputs, n_targets)
         self.inputs = RunningMoments(n_inputs)
         self.lags = Autoregression(n_inputs, n_targets, settings.forgetting) if settings.has_lags else None
         self.stack = Stack(len(settings.expert_names), n_targets, settings.eta)
         self.log_evidence = np.zeros(len(settings.expert_names))
-        self._scratch()
+        self._is_stacked = settings.weights == "stacking"
+        self._bind()
 
-    def _scratch(self) -> None:
-        """Buffers, and views of the stack's distribution in which the experts write."""
-        self._point = np.zeros(len(self.rows.fill))
-        self._views = [self._point[tree.start :] for tree in self.trees]
-        self._x = self._point[1:]
-        planes, n = self.stack.planes, len(self.trees)
-        self._asked: list[tuple[Any, Array, Array, Array]] = [
-            (tree.predict, view, planes[0, k], planes[1, k])
-            for k, (tree, view) in enumerate(zip(self.trees, self._views, strict=True))
-        ]
-        if self.lags is not None:
-            self._asked.append((self.lags.predict, self._x, planes[0, n : n + 3], planes[1, n : n + 3]))
-        self._is_stacked = self.settings.weights == "stacking"
-        self._predicted: bytes | None = None
+    def _bind(self) -> None:
+        """Views of the circuits' point and of the stack's planes, in which the experts write."""
+        n, planes = len(self.circuits.trees), self.stack.planes
+        self._x = self.circuits.point[1:]
+        self._tree_location, self._tree_std = list(planes[LOCATION, :n]), list(planes[STD, :n])
+        self._lag_location, self._lag_std = planes[LOCATION, n:], planes[STD, n:]
+        # The point that the planes are about, and the token of its prediction.
+        self._predicted, self._token = b"", NO_TOKEN
+
+    @property
+    def rows(self) -> RowStore:
+        """The rows, as points: time and inputs."""
+        return self.circuits.rows
+
+    @property
+    def trees(self) -> list[Tree]:
+        """The circuits, one for each kernel among the experts."""
+        return self.circuits.trees
+
+    @property
+    def n_learnt(self) -> int:
+        """Rows learnt so far."""
+        return self.circuits.n_learnt
+
+    @property
+    def n_inputs(self) -> int:
+        """Number of input columns."""
+        return self.circuits.n_inputs
+
+    @property
+    def n_targets(self) -> int:
+        """Number of target columns."""
+        return self.circuits.n_targets
+
+    @property
+    def jobs(self) -> list[str]:
+        """Kinds of work that wait."""
+        return self.circuits.jobs.waiting
 
     # ------------------------------------------------------------------ one row
 
     def predict(self, x: Array, time: float) -> Array:
         """Mean of each output at ``x``; NaN is a missing input. The array is overwritten by the next call."""
-        point = self._point
+        circuits = self.circuits
+        point = circuits.point
         point[0] = time
         self._x[:] = x
         # A product with itself is the cheapest way to find a NaN.
@@ -82,23 +124,23 @@ class StreamModel(Circuits):
             gaps = np.isnan(point)
             point[gaps] = np.concatenate([[0.0], self.inputs.mean])[gaps]
         key = point.tobytes()
-        if key != self._predicted:
-            for predict, view, location, spread in self._asked:
-                predict(view, location, spread)
+        if key != self._predicted or not circuits.holds(self._token):
+            self._token = circuits.predict_trees(point, self._tree_location, self._tree_std)
+            if self.lags is not None:
+                self.lags.predict(self._x, self._lag_location, self._lag_std)
             self.stack.predict()
             self._predicted = key
-        return self.stack.mean if self._is_stacked else self._shares() @ self.stack.planes[0]
+        return self.stack.mean if self._is_stacked else self._shares() @ self.stack.planes[LOCATION]
 
     def _shares(self) -> Array:
         """Weight of each expert where they are not stacked."""
-        known = np.isfinite(self.stack.planes[1]).all(axis=1)
-        log_weights = np.where(known, self.log_evidence, -np.inf)
+        known = np.isfinite(self.stack.planes[STD]).all(axis=1)
         if not known.any():
             return np.full(len(known), 1.0 / len(known))
-        return np.exp(log_weights - np.logaddexp.reduce(log_weights))
+        return np.exp(log_normalised(np.where(known, self.log_evidence, -np.inf)))
 
     def distribution(self, wrap: Wrap | None = None) -> Callable[[], Distribution]:
-        """The distribution of the row that was predicted last, as something that needs the model no more.
+        """The distribution of the row that was predicted last; what is returned does not need the model any more.
 
         ``wrap`` turns the marginals into those of the user's units.
         """
@@ -109,12 +151,12 @@ class StreamModel(Circuits):
 
     def _mixture(self) -> Multivariate:
         shares = self._shares()
-        location, spread = self.stack.planes[0], self.stack.planes[1]
+        location, std = self.stack.planes[LOCATION], self.stack.planes[STD]
         parts: list[Multivariate] = []
-        for tree, view in zip(self.trees, self._views, strict=True):
+        for tree, view in zip(self.trees, self.circuits.views, strict=True):
             parts.append(tree.distribution(tree.root, view, self.n_targets))
         for k in range(len(parts), len(shares)):
-            scale = np.where(np.isfinite(spread[k]) & (spread[k] > 0.0), spread[k], 1.0)
+            scale = np.where(np.isfinite(std[k]) & (std[k] > 0.0), std[k], 1.0)
             parts.append(StudentT(location[k][None].copy(), np.diag(scale**2), 10.0))
         used = [k for k in range(len(parts)) if shares[k] > 0.0]
         return Mixture(np.log(shares[used]), [parts[k] for k in used])
@@ -131,18 +173,18 @@ class StreamModel(Circuits):
         if self.lags is not None:
             self.lags.learn(self._x, y)
         self.inputs.learn(x)
-        self.learn_trees(self._point, y)
-        self._predicted = None
+        self.circuits.learn_trees(self._token, y)
+        self._work()
 
     def _work(self) -> None:
-        """As for all circuits, but first the weights of the lags."""
+        """Do one step of what is due: the weights of the lags come before the work of the circuits."""
         if self.lags is not None and self.lags.is_due:
             self.lags.refresh()
             # The first refreshes are small, and one follows the other.
             if self.n_learnt > 64:
-                self._collect()
+                self.circuits.jobs.collect()
                 return
-        super()._work()
+        self.circuits.work()
 
     # ------------------------------------------------------------------ many rows
 
@@ -174,7 +216,7 @@ class StreamModel(Circuits):
                 for _ in range(max(size // ROWS_PER_STEP, 1)):
                     self._work()
             if thorough:
-                self.finish()
+                self.circuits.finish()
             at = rows.stop
 
     def _learn_block(self, X: Array, Y: Array, times: Array) -> None:
@@ -186,24 +228,18 @@ class StreamModel(Circuits):
                 self.inputs.learn(np.ascontiguousarray(x))
         else:
             self.inputs.learn_rows(np.ascontiguousarray(X))
-        numbers = self.rows.extend(points, Y)
-        plane_rows = np.empty((len(X), 5, len(self.settings.expert_names), self.n_targets))
-        self._fill(plane_rows, lambda k, P, a, b: self.trees[k].learn_rows(numbers, P, Y, a, b), points)
+        plane_rows, n = self._new_planes(len(X)), len(self.trees)
+        self.circuits.learn_rows(points, Y, plane_rows[:, LOCATION, :n], plane_rows[:, STD, :n])
         if self.lags is not None:
             part = np.empty((len(X), 2, 3, self.n_targets))
             self.lags.learn_rows(np.ascontiguousarray(points[:, 1:]), Y, part)
-            plane_rows[:, :2, len(self.trees) :] = part
+            plane_rows[:, LOCATION, n:], plane_rows[:, STD, n:] = part.swapaxes(0, 1)
         self.stack.learn_rows(Y, plane_rows)
-        self.n_learnt += len(X)
-        self._predicted = None
-        self._forget()
+        self.circuits.forget()
 
-    def _fill(self, plane_rows: Array, ask: Callable[[int, Array, Array, Array], None], points: Array) -> None:
-        """Let each tree write its locations and spreads."""
-        for k, tree in enumerate(self.trees):
-            part = np.empty((2, len(points), self.n_targets))
-            ask(k, np.ascontiguousarray(points[:, tree.start :]), part[0], part[1])
-            plane_rows[:, 0, k], plane_rows[:, 1, k] = part
+    def _new_planes(self, n_rows: int) -> Array:
+        """Planes ``(n_rows, 5, n_experts, n_targets)`` to write on."""
+        return np.empty((n_rows, 5, len(self.settings.expert_names), self.n_targets))
 
     def predict_many(
         self, X: Array, times: Array, names: tuple[Hashable, ...] | None = None, wrap: Wrap | None = None
@@ -212,14 +248,15 @@ class StreamModel(Circuits):
         points = np.column_stack([times, np.where(np.isnan(X), self.inputs.mean, X)])
         if not self._is_stacked:
             return _many_mixtures(self, points, names)
-        plane_rows = np.empty((len(X), 5, len(self.settings.expert_names), self.n_targets))
-        self._fill(plane_rows, lambda k, P, a, b: self.trees[k].predict_rows(P, a, b), points)
+        plane_rows, n = self._new_planes(len(X)), len(self.trees)
+        self.circuits.predict_rows(points, plane_rows[:, LOCATION, :n], plane_rows[:, STD, :n])
         if self.lags is not None:
             part = np.empty((2, len(X), 3, self.n_targets))
             self.lags.predict_rows(np.ascontiguousarray(points[:, 1:]), part[0], part[1])
-            plane_rows[:, 0, len(self.trees) :], plane_rows[:, 1, len(self.trees) :] = part
+            # The lags learn from the features that they predicted last.
+            self._token = NO_TOKEN
+            plane_rows[:, LOCATION, n:], plane_rows[:, STD, n:] = part
         self.stack.predict_rows(plane_rows)
-        self._predicted = None
         return joint_distribution(plane_rows, *self.stack.copula, wrap, names)
 
     # ------------------------------------------------------------------ the root
@@ -228,8 +265,7 @@ class StreamModel(Circuits):
         """Weight of each expert and output, shape ``(n_experts, n_targets)``."""
         if self._is_stacked:
             return self.stack.weights
-        weights = np.exp(self.log_evidence - np.logaddexp.reduce(self.log_evidence))
-        return np.repeat(weights[:, None], self.n_targets, axis=1)
+        return np.repeat(np.exp(log_normalised(self.log_evidence))[:, None], self.n_targets, axis=1)
 
     def explain(self, n_neighbours: int) -> tuple[Array, Array, list[tuple[int, float, Array, Array]]]:
         """Shares of the experts, relevance of each column and the nearest rows, for the row predicted last.
@@ -243,12 +279,12 @@ class StreamModel(Circuits):
         neighbours
             Number, similarity, point and targets of stored rows, nearest first.
         """
-        shares = self.stack.planes[4].copy()
+        shares = self.stack.planes[WEIGHT].copy()
         if not self._is_stacked:
             shares = np.repeat(self._shares()[:, None], self.n_targets, axis=1)
         relevance = np.zeros(1 + self.n_inputs)
         similarity: dict[int, float] = {}
-        for k, (tree, view) in enumerate(zip(self.trees, self._views, strict=True)):
+        for k, (tree, view) in enumerate(zip(self.trees, self.circuits.views, strict=True)):
             for leaf in tree.reached(view):
                 X, _ = leaf.data()
                 weight = shares[k].mean() + 1e-12
@@ -264,44 +300,41 @@ class StreamModel(Circuits):
     def react(self, action: str) -> None:
         """Answer drift: ``"retune"``, ``"widen"`` or ``"forget"``."""
         log.info("row %d: drift, %s", self.n_learnt, action)
-        self._predicted = None
         if action == "widen":
             self.stack.widen_scales(2.0)
+            # The planes are about the scales of before.
+            self._token = NO_TOKEN
         elif action == "forget":
-            keep = min(len(self.rows), max(16, self.settings.max_points // 4))
-            self._jobs.clear()
-            for tree in self.trees:
-                tree.restart(np.arange(self.rows.stop - keep, self.rows.stop))
-            self.rows.drop_before(self.rows.stop - keep)
+            self.circuits.restart(min(len(self.rows), max(16, self.settings.max_points // 4)))
         else:
             self.retune()
 
+    def retune(self) -> None:
+        """Put the leaves used last up for tuning; done step by step as rows come."""
+        self.circuits.retune()
+
     def set_hyperparameters(self, lengthscales: dict[int, float], noise: float | None) -> None:
-        """As for all circuits."""
-        super().set_hyperparameters(lengthscales, noise)
-        self._predicted = None
+        """Set lengthscales by column of the points (0 is the time) and the noise ratio in all leaves."""
+        self.circuits.set_hyperparameters(lengthscales, noise)
 
     @property
     def nbytes(self) -> int:
         """Bytes held by rows, factors and the larger statistics."""
-        return super().nbytes + self.stack.nbytes + (self.lags.nbytes if self.lags is not None else 0)
+        return self.circuits.nbytes + self.stack.nbytes + (self.lags.nbytes if self.lags is not None else 0)
 
     def _weigh(self, y: Array) -> None:
-        """Where experts are not stacked: weigh them by the product of all their densities if that is asked for."""
+        """Weigh experts that are not stacked, by the product of all their densities if that is asked for."""
         shares = self._shares()[:, None]
-        location, spread = (
-            self.stack.planes[0],
-            np.where(np.isfinite(self.stack.planes[1]), self.stack.planes[1], 0.0),
-        )
+        location, std = self.stack.planes[LOCATION], self.stack.planes[STD]
+        finite = np.where(np.isfinite(std), std, 0.0)
         mean = (shares * location).sum(axis=0)
         with np.errstate(over="ignore"):
-            squares = np.where(shares > 0.0, spread**2 + (location - mean) ** 2, 0.0)
+            squares = np.where(shares > 0.0, finite**2 + (location - mean) ** 2, 0.0)
         variance = (shares * squares).sum(axis=0)
         self.stack.note(np.where(variance > 0.0, (y - mean) / np.sqrt(np.maximum(variance, 1e-300)), np.nan))
         if self.settings.weights == "posterior":
-            planes = self.stack.planes
             with np.errstate(invalid="ignore", divide="ignore"):
-                density = -0.5 * ((y - planes[0]) / planes[1]) ** 2 - np.log(planes[1])
+                density = -0.5 * ((y - location) / std) ** 2 - np.log(std)
             self.log_evidence += np.nansum(np.where(np.isfinite(density), density, 0.0), axis=1)
             self.log_evidence -= self.log_evidence.max()
 
@@ -309,41 +342,35 @@ class StreamModel(Circuits):
 
     def widen(self, inputs: Array, n_targets: int) -> None:
         """Add input columns, which older rows are taken to have had at these values, and target columns."""
-        self.rows.add_inputs(list(inputs))
-        self.rows.add_targets(n_targets)
+        self.circuits.widen(inputs, n_targets)
         self.inputs.widen(inputs)
-        for job in self._jobs:
-            # Their rows have other columns now.
-            if job.kind == "tune":
-                job.tuner = None
-        for tree in self.trees:
-            tree.widen()
         if self.lags is not None:
             self.lags.widen(self.n_inputs, self.n_targets, self.rows.fill[1:])
         if n_targets:
             self.stack.widen(self.n_targets)
-        self._scratch()
+        self._bind()
 
     # ------------------------------------------------------------------ as plain data
 
     def state(self) -> dict[str, Any]:
-        """Everything that cannot be made again, as plain data."""
+        """Everything that cannot be computed again, as plain data."""
         return {
-            **super().state(), "lags": None if self.lags is None else self.lags.state(), "stack": self.stack.state(),
-            "inputs": self.inputs.moments.copy(), "log_evidence": self.log_evidence.copy(),
+            **self.circuits.state(), "lags": None if self.lags is None else self.lags.state(),
+            "stack": self.stack.state(), "inputs": self.inputs.moments.copy(),
+            "log_evidence": self.log_evidence.copy(),
         }  # fmt: skip
 
     @classmethod
     def from_state(cls, settings: StreamSettings, state: dict[str, Any]) -> StreamModel:
-        """The model that `state` was taken from; goes on as it would have."""
+        """Restore a model from `state`; from there on, floats are those of the model that it was taken from."""
         model = cls(settings, len(state["rows"]["fill"]) - 1, state["rows"]["Y"].shape[1])
-        model.restore(state)
+        model.circuits.restore(state)
         if model.lags is not None:
             model.lags.restore(state["lags"])
         model.stack.restore(state["stack"])
         model.inputs.moments = state["inputs"].copy()
         model.log_evidence = state["log_evidence"].copy()
-        model._scratch()
+        model._bind()
         return model
 
 

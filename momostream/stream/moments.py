@@ -13,15 +13,15 @@ Array = NDArray[np.float64]
 
 
 class RunningMoments:
-    """Mean and deviation of each column so far; NaN is skipped.
+    """Count, mean and sum of squared deviations of each column so far; NaN is skipped.
 
     Examples
     --------
     >>> moments = RunningMoments(2)
     >>> for row in ([1.0, 5.0], [3.0, np.nan]):
     ...     moments.learn(np.array(row))
-    >>> moments.mean.tolist(), moments.spread.tolist()
-    ([2.0, 5.0], [1.0, 1.0])
+    >>> moments.mean.tolist(), moments.count.tolist()
+    ([2.0, 5.0], [2.0, 1.0])
     """
 
     def __init__(self, n_columns: int) -> None:
@@ -44,12 +44,6 @@ class RunningMoments:
     def mean(self) -> Array:
         """Mean of each column."""
         return self.moments[1]
-
-    @property
-    def spread(self) -> Array:
-        """Deviation of each column, 1 where it has not varied."""
-        spread = np.sqrt(self.moments[2] / np.maximum(self.count, 1.0))
-        return np.where(spread > 0.0, spread, 1.0)
 
     def widen(self, first: Array) -> None:
         """Add columns whose mean is this until they are seen."""

@@ -63,11 +63,11 @@ class RowStore:
     def append(self, point: Array, y: Array) -> int:
         """Store a row; returns its number."""
         number = self.stop
-        place = number % self._block
-        if place == 0 or place >= self._room:
-            self._open(number // self._block, place + 1)
-        self._newest_X[place] = point
-        self._newest_Y[place] = y
+        position = number % self._block
+        if position == 0 or position >= self._room:
+            self._open(number // self._block, position + 1)
+        self._newest_X[position] = point
+        self._newest_Y[position] = y
         self.stop = number + 1
         return number
 
@@ -75,12 +75,12 @@ class RowStore:
         """Store many rows; returns their numbers."""
         begin, at = self.stop, 0
         while at < len(points):
-            number, place = divmod(self.stop, self._block)
-            take = min(self._block - place, len(points) - at)
-            if place + take > self._room or place == 0:
-                self._open(number, place + take)
-            self._newest_X[place : place + take] = points[at : at + take]
-            self._newest_Y[place : place + take] = Y[at : at + take]
+            number, position = divmod(self.stop, self._block)
+            take = min(self._block - position, len(points) - at)
+            if position + take > self._room or position == 0:
+                self._open(number, position + take)
+            self._newest_X[position : position + take] = points[at : at + take]
+            self._newest_Y[position : position + take] = Y[at : at + take]
             self.stop += take
             at += take
         return np.arange(begin, self.stop)
@@ -115,22 +115,22 @@ class RowStore:
 
     def gather(self, numbers: Numbers) -> tuple[Array, Array]:
         """Points ``(n, 1 + n_inputs)`` and targets ``(n, n_targets)`` of these rows, as copies."""
-        blocks, places = np.divmod(numbers, self._block)
+        blocks, positions = np.divmod(numbers, self._block)
         if len(numbers) and blocks[0] == blocks[-1] and (blocks == blocks[0]).all():
             block = int(blocks[0])
-            return self._wide(self._X[block][places], self._Y[block][places])
+            return self._wide(self._X[block][positions], self._Y[block][positions])
         X, Y = np.empty((len(numbers), len(self.fill))), np.empty((len(numbers), self.n_targets))
         # Runs of rows from one block, as numbers mostly ascend.
         edges = np.flatnonzero(np.diff(blocks, prepend=-1, append=-1))
         for begin, end in zip(edges[:-1], edges[1:], strict=True):
-            block, inside = int(blocks[begin]), places[begin:end]
+            block, inside = int(blocks[begin]), positions[begin:end]
             X[begin:end], Y[begin:end] = self._wide(self._X[block][inside], self._Y[block][inside])
         return X, Y
 
     def point(self, number: int) -> Array:
         """Time and inputs of one row."""
-        block, place = divmod(number, self._block)
-        return self._wide(self._X[block][place : place + 1], self._Y[block][:0])[0][0]
+        block, position = divmod(number, self._block)
+        return self._wide(self._X[block][position : position + 1], self._Y[block][:0])[0][0]
 
     def drop_before(self, number: int) -> None:
         """Forget all rows before this one; whole blocks are given back."""
@@ -148,7 +148,7 @@ class RowStore:
 
     @classmethod
     def from_state(cls, state: dict[str, Any]) -> RowStore:
-        """The store that `state` was taken from."""
+        """Restore a store from `state`."""
         X, Y = state["X"], state["Y"]
         rows = cls(X.shape[1] - 1, Y.shape[1])
         rows.fill = state["fill"]

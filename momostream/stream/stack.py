@@ -1,11 +1,12 @@
 """The root of a stream: experts stacked per output, joined by one t-copula, learnt from predictions as they were made.
 
-Each expert gives a location and a spread per output. What is learnt on top, one row at a time:
+Each expert gives a location and a standard deviation per output. On top, the stack learns, one row at a time:
 
 * the *weights* of the experts, per output, by steps of expectation-maximisation; in a given row an expert that is less
   sure than usual counts for less;
 * a *tail* per expert and output: degrees of freedom from a few candidates by discounted log score, each with a variance
-  factor by a robust running mean; and one common scale factor per output, which undoes what mixing adds to the spread;
+  factor by a robust running mean; and one common scale factor per output, which undoes what mixing adds to the
+  deviation;
 * the *copula*: correlations of the normal scores of the targets, forgotten at several speeds, and degrees of freedom;
   the pair that has predicted best so far is used.
 """
@@ -59,16 +60,17 @@ class Stack:
     Attributes
     ----------
     planes
-        Shape ``(5, n_experts, n_targets)``: location, spread (both written by the experts), scale, degrees of freedom
-        and weight (written by `predict`).
+        Shape ``(5, n_experts, n_targets)``, as in `momostream.distributions.planes`: the experts write location and
+        standard deviation, `predict` writes the rest.
     mean
         Stacked mean of each output.
 
     Examples
     --------
+    >>> from momostream.distributions.planes import LOCATION, STD
     >>> stack = Stack(n_experts=2, n_targets=1)
     >>> for y in (1.0, 1.2, 0.8, 1.1, 0.9, 1.0, 1.2, 0.8):
-    ...     stack.planes[0], stack.planes[1] = [[1.0], [5.0]], 0.2
+    ...     stack.planes[LOCATION], stack.planes[STD] = [[1.0], [5.0]], 0.2
     ...     _ = stack.predict()
     ...     stack.learn(np.array([y]))
     >>> bool(stack.weights[0, 0] > 0.6)
@@ -86,7 +88,7 @@ class Stack:
         C, V = len(SPEEDS), len(COPULA_TAILS)
         self.moments, self.pairs = np.zeros((2, C, P, P))
         self.fit = np.zeros((C, V))
-        # Where no row ever has all targets nothing is scored: the slowest correlation and the middle tail then.
+        # While no row has had all its targets nothing is scored: the slowest correlation and the middle tail then.
         self.fit[-1, 1] = 1e-9
         self.n_rows = 0
         self._scratch()
@@ -103,7 +105,7 @@ class Stack:
         self._R, self._factors, self._log_dets = np.zeros((C, P, P)), np.zeros((C, P, P)), np.zeros(C)
         self._norms = _copula_norms(P)
         self._copula: tuple[Array, float] | None = None
-        # Correlations move slowly; many outputs make their factors dear.
+        # Correlations move slowly; many outputs make their factors expensive.
         self._every = max(4, P // 4)
 
     @property
@@ -121,7 +123,7 @@ class Stack:
         return self._copula
 
     def predict(self) -> Array:
-        """Fill in scales, tails and weights of `distribution` and return the stacked mean."""
+        """Fill in scales, degrees of freedom and weights of `planes` and return the stacked mean."""
         stack_predict(SHARPNESS, tail_candidates(), self.mixing, self.tails, self.outputs, self.planes, self.mean)
         return self.mean
 
@@ -205,7 +207,7 @@ class Stack:
         return {**arrays, **copula, "n_rows": self.n_rows}
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Become what `state` was taken from."""
+        """Restore from `state`."""
         for name in self._ARRAYS:
             setattr(self, name, state[name].copy())
         self.n_rows = state["n_rows"]

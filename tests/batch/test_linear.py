@@ -69,11 +69,11 @@ def test_prediction_is_that_of_dense_algebra(rows):
         assert_allclose(answer.mean[:, p], asked @ weights * regression.scale[p] + regression.offset[p], rtol=1e-9)
         variance = (PRIOR + quadratic) / (NU0 + len(r))
         assert_allclose(answer.S[p, p], variance * regression.scale[p] ** 2, rtol=1e-6)
-        spread = answer.spread if answer.extra is None else answer.spread + answer.extra[:, p]
+        spread = answer.variance if answer.extra is None else answer.variance + answer.extra[:, p]
         assert_allclose(spread, 1 + np.diag(asked @ inverse @ asked.T), rtol=1e-9)
         assert_allclose(answer.scale[:, p], np.sqrt(spread * answer.S[p, p]), rtol=1e-12)
     assert answer.dof == pytest.approx(NU0 + (~np.isnan(Y)).sum() / 2)
-    assert_allclose(np.diag(regression.posterior_covariance(new)), answer.spread, rtol=1e-12)
+    assert_allclose(np.diag(regression.posterior_covariance(new)), answer.variance, rtol=1e-12)
 
 
 def test_means_are_those_of_ridge_regression():
@@ -104,7 +104,7 @@ def test_evidence_is_the_sum_of_one_step_ahead_densities():
     stream, total = like(regression, X[:0], Y[:0]), 0.0
     for x, y in zip(X, Y, strict=True):
         answer = stream.predict(x[None])
-        total += StudentT(answer.mean, answer.S, answer.dof, answer.spread).log_pdf(y[None])[0]
+        total += StudentT(answer.mean, answer.S, answer.dof, answer.variance).log_pdf(y[None])[0]
         stream.learn(x[None], y[None])
     assert total == pytest.approx(regression.log_evidence(), abs=1e-4)
 
@@ -151,7 +151,7 @@ def test_units_do_not_matter():
     first, second = before.predict(x), after.predict(a * x + b)
     assert_allclose(second.mean, c * first.mean + d, rtol=1e-8)
     assert_allclose(second.S, first.S * np.outer(c, c), rtol=1e-8)
-    assert_allclose(second.spread, first.spread, rtol=1e-8)
+    assert_allclose(second.variance, first.variance, rtol=1e-8)
     assert after.log_evidence() - before.log_evidence() == pytest.approx(-30 * np.log(np.abs(c)).sum(), abs=1e-6)
 
 
@@ -296,10 +296,10 @@ def test_hard_cases_have_finite_densities(case):
     _, X, Y = case
     regression = LinearRegression.fit(X, Y)
     answer = regression.predict(np.vstack([X[:5], X[:1] + 3.0]))
-    assert np.isfinite(answer.mean).all() and np.all(answer.spread >= 1.0) and np.isfinite(answer.S).all()
+    assert np.isfinite(answer.mean).all() and np.all(answer.variance >= 1.0) and np.isfinite(answer.S).all()
     assert np.all(np.linalg.eigvalsh(regression.correlation()) > 0)
     assert_allclose(np.diag(regression.correlation()), 1.0, rtol=1e-9)
-    distribution = StudentT(answer.mean, answer.S, answer.dof, answer.spread)
+    distribution = StudentT(answer.mean, answer.S, answer.dof, answer.variance)
     for asked in (answer.mean, answer.mean + 3 * answer.scale, answer.mean + 1.0):
         assert np.isfinite(distribution.log_pdf(asked)).all()
     assert np.isfinite(regression.log_evidence())

@@ -25,7 +25,7 @@ def test_one_expert_with_one_region_predicts_as_the_region(weights):
     T = toy(9, seed=1)[0]
     distribution, answer = model.predict(T), region.predict(T)
     assert_array_equal(distribution.mean, answer.mean)
-    assert_allclose(distribution.cov, answer.spread[:, None, None] * answer.S * t_variance(answer.dof))
+    assert_allclose(distribution.cov, answer.variance[:, None, None] * answer.S * t_variance(answer.dof))
     mean, cov = model.covariance_between_rows(T)
     assert_allclose(mean, answer.mean)
     variance = np.diag(answer.S) * t_variance(answer.dof)

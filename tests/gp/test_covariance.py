@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
-from momostream.gp.covariance import KERNELS, LEAST_NOISE, Covariance, input_spread
+from momostream.gp.covariance import KERNELS, LEAST_NOISE, Covariance, input_std
 from momostream.kernels.covariance import gram
 from tests import naive
 
@@ -85,7 +85,7 @@ def test_a_typical_pair_of_rows_is_neither_alike_nor_foreign():
     rng = np.random.default_rng(0)
     for n_inputs in (1, 5, 50):
         X = rng.normal(size=(200, n_inputs))
-        theta = Covariance("matern32").prior(input_spread(X)).centre
+        theta = Covariance("matern32").prior(input_std(X)).centre
         S, K = X / np.exp(theta[:-1]), np.empty((200, 200))
         gram(Covariance("matern32").code, 0.0, 0.0, S, K)
         assert 0.15 < np.median(K[np.triu_indices(200, 1)]) < 0.6
@@ -93,13 +93,13 @@ def test_a_typical_pair_of_rows_is_neither_alike_nor_foreign():
 
 def test_spread_of_inputs():
     X = np.array([[1.0, 5.0, 1e8, 0.0], [3.0, 5.0, 1e8, 0.0]])
-    assert_array_equal(input_spread(X), [1.0, 1.0, 1.0, 1.0])
-    assert_array_equal(input_spread(8 * X[:, :1]), [8.0])
+    assert_array_equal(input_std(X), [1.0, 1.0, 1.0, 1.0])
+    assert_array_equal(input_std(8 * X[:, :1]), [8.0])
     # Round-off of a large constant is not variation, a small variation on a large level is.
-    assert_array_equal(input_spread(np.array([[0.1 + 0.2], [0.3]])), [1.0])
-    assert_allclose(input_spread(np.array([[1e6], [1e6 + 1e-3]])), [5e-4], rtol=1e-6)
+    assert_array_equal(input_std(np.array([[0.1 + 0.2], [0.3]])), [1.0])
+    assert_allclose(input_std(np.array([[1e6], [1e6 + 1e-3]])), [5e-4], rtol=1e-6)
 
 
 @pytest.mark.parametrize("shape", [(0, 0), (0, 2), (1, 2), (3, 0)])
 def test_spread_of_next_to_nothing_is_one(shape):
-    assert_array_equal(input_spread(np.full(shape, 4.0)), np.ones(shape[1]))
+    assert_array_equal(input_std(np.full(shape, 4.0)), np.ones(shape[1]))

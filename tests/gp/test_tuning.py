@@ -13,7 +13,7 @@ from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Matern, WhiteK
 
 from momostream.batch.region import NU0, SCALE0, Region
 from momostream.gp import tuning
-from momostream.gp.covariance import KERNELS, LEAST_NOISE, Covariance, input_spread
+from momostream.gp.covariance import KERNELS, LEAST_NOISE, Covariance, input_std
 from momostream.gp.scaling import standardisation
 from momostream.gp.tuning import TuningJob, log_likelihood, tune
 from tests import naive
@@ -179,7 +179,7 @@ def test_the_input_that_matters_gets_the_short_lengthscale():
     X = rng.normal(size=(120, 3)) * [1.0, 100.0, 1e-3]
     Y = np.sin(3.0 * X[:, :1]) + 0.05 * rng.normal(size=(120, 1))
     theta = draw(X, Y).run()
-    relative = np.exp(theta[:3]) / input_spread(X)
+    relative = np.exp(theta[:3]) / input_std(X)
     assert relative[0] < 2.0 and relative[1:].min() > 5.0 * relative[0]
     assert 1e-4 < Covariance("matern32").noise(theta) < 0.05
 
@@ -249,7 +249,7 @@ def test_rows_are_drawn_without_replacement_and_kept_in_order():
     assert len(job.X) == 12 and np.all(np.diff(job.X[:, 0]) > 0)
     assert_array_equal(job.Y, 2 * job.X)
     # The prior is that of all rows, so that regions of the same rows agree.
-    assert_array_equal(job.prior.centre, Covariance("matern32").prior(input_spread(X)).centre)
+    assert_array_equal(job.prior.centre, Covariance("matern32").prior(input_std(X)).centre)
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -261,7 +261,7 @@ def test_restarts_are_never_worse(seed):
 
 def test_restarts_find_what_one_start_misses():
     X, Y = problem(n=25)
-    poor = Covariance("matern32").prior(input_spread(X)).upper
+    poor = Covariance("matern32").prior(input_std(X)).upper
     stuck, rescued = draw(X, Y, start=poor, max_iterations=2), draw(X, Y, start=poor, max_iterations=2, restarts=10)
     assert objective_of(rescued, rescued.run()) < objective_of(stuck, stuck.run()) - 1.0
 

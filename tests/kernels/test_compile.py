@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import os
+import pkgutil
 import shutil
 import subprocess
 import sys
 import textwrap
+from importlib import import_module
 from pathlib import Path
 
 import pytest
 
 import momostream
+from momostream import kernels
 
 PACKAGE = Path(momostream.__file__).parent
 PROGRAM = textwrap.dedent(
@@ -64,3 +67,37 @@ def test_nothing_is_cached_where_numba_has_no_stamp(package):
         value, n_hits, _ = run(package)
         assert (value, n_hits) == (8.0, 0)
     assert list(package.rglob("*.nbi")) == []
+
+
+INTERPRETED = os.environ.get("NUMBA_DISABLE_JIT", "0") != "0"
+
+
+def test_cached_code_is_not_needed():
+    """Without any directory for the cache the module still imports and computes."""
+    # Compiling every kernel takes long; one room is enough.
+    program = """
+        import numba.core.caching as caching
+        class Nowhere(caching.FunctionCache._impl_class):
+            _locator_classes = []
+        caching.FunctionCache._impl_class = Nowhere
+        import numpy as np
+        from momostream.kernels.scalar import dot
+        assert dot(np.array([1.0, 2.0]), np.array([3.0, 4.0])) == 11.0
+        assert not dot.stats.cache_path
+    """
+    environment = {**os.environ, "NUMBA_DISABLE_JIT": "0"}
+    command = [sys.executable, "-c", textwrap.dedent(program)]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.skipif(INTERPRETED, reason="signatures exist in compiled code only")
+def test_each_kernel_has_its_signatures_and_keeps_nan():
+    rooms = [import_module(f"momostream.kernels.{info.name}") for info in pkgutil.iter_modules(kernels.__path__)]
+    compiled = {f for room in rooms for f in vars(room).values() if hasattr(f, "nopython_signatures")}
+    assert len(compiled) >= 50
+    for function in compiled:
+        # One, or one for each precision of a factor.
+        assert len(function.signatures) in (1, 2), function
+        assert function.targetoptions["fastmath"] <= {"reassoc", "contract", "nsz"}
+        assert function.targetoptions["nogil"] and function.targetoptions["error_model"] == "numpy"

@@ -6,7 +6,9 @@ import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
 
+from momostream.distributions.planes import LOCATION, STD
 from momostream.stream.circuits import Circuits
+from momostream.stream.leaf import NO_TOKEN, StaleTokenError
 from momostream.stream.model import StreamModel
 from momostream.stream.settings import StreamSettings
 
@@ -49,7 +51,7 @@ def run(circuits, X, Y):
     distributions = []
     for point, y in zip(X, Y, strict=True):
         distributions.append(ask(circuits, point))
-        circuits.learn_trees(point, y)
+        circuits.learn_row(point, y)
     return np.array(distributions)
 
 
@@ -68,13 +70,13 @@ def test_the_same_as_in_a_stream(options):
     circuits, stream = new_circuits(**options), new_circuits(kind=StreamModel, **options)
     for point, y in zip(X, Y, strict=True):
         stream.predict(point[1:], point[0])
-        spread = ask(circuits, point)[1]
-        assert_array_equal(spread, stream.stack.planes[1])
-        if np.isfinite(spread).all():
-            assert_array_equal(ask(circuits, point)[0], stream.stack.planes[0])
-        circuits.learn_trees(point, y)
+        std = ask(circuits, point)[1]
+        assert_array_equal(std, stream.stack.planes[STD])
+        if np.isfinite(std).all():
+            assert_array_equal(ask(circuits, point)[0], stream.stack.planes[LOCATION])
+        circuits.learn_row(point, y)
         stream.learn(point[1:], y, point[0])
-    assert circuits.jobs == stream.jobs
+    assert circuits.jobs.waiting == stream.jobs
     assert circuits.n_learnt == stream.n_learnt == len(X)
 
 
@@ -90,9 +92,9 @@ def test_each_expert_has_a_tree_that_does_not_know_of_the_others():
 
 def test_nothing_is_expected_before_the_first_row():
     circuits = new_circuits(experts=("matern32",))
-    location, spread = ask(circuits, np.zeros(3))
+    location, std = ask(circuits, np.zeros(3))
     assert_array_equal(location, 0.0)
-    assert (spread > 0.0).all()
+    assert (std > 0.0).all()
     X, Y = series(10, gaps=0.0)
     run(circuits, X, Y)
     assert np.isfinite(ask(circuits, np.zeros(3))).all()
@@ -100,13 +102,13 @@ def test_nothing_is_expected_before_the_first_row():
 
 @each_configuration
 @pytest.mark.parametrize("n_rows", [0, 1, 9, 25, 60, 101])
-def test_restored_circuits_go_on_bit_for_bit(options, n_rows):
+def test_restored_circuits_resume_bit_for_bit(options, n_rows):
     X, Y = series(130)
     circuits = new_circuits(**options)
     run(circuits, X[:n_rows], Y[:n_rows])
     copy = again(circuits)
-    assert copy.jobs == circuits.jobs
-    assert copy.n_gradients == circuits.n_gradients
+    assert copy.jobs.waiting == circuits.jobs.waiting
+    assert copy.jobs.n_gradients == circuits.jobs.n_gradients
     rest = slice(n_rows, n_rows + 25)
     assert_array_equal(run(copy, X[rest], Y[rest]), run(circuits, X[rest], Y[rest]))
 
@@ -116,11 +118,11 @@ def test_restored_in_the_middle_of_every_kind_of_work():
     circuits = new_circuits(experts=("matern32", "clock matern32"), tuning_interval=2)
     distributions, states, kinds = [], {}, set()
     for i, (point, y) in enumerate(zip(X, Y, strict=True)):
-        if circuits.jobs and i % 4 == 0:
-            kinds.update(circuits.jobs)
+        if circuits.jobs.waiting and i % 4 == 0:
+            kinds.update(circuits.jobs.waiting)
             states[i] = circuits.state()
         distributions.append(ask(circuits, point))
-        circuits.learn_trees(point, y)
+        circuits.learn_row(point, y)
     assert {"tune", "build"} <= kinds
     for i, state in states.items():
         copy = new_circuits(experts=("matern32", "clock matern32"), tuning_interval=2)
@@ -162,7 +164,7 @@ def test_all_work_can_be_finished():
     circuits = new_circuits(experts=("matern32", "clock matern32"))
     run(circuits, X, Y)
     circuits.finish()
-    assert circuits.jobs == []
+    assert circuits.jobs.waiting == []
     assert np.isfinite(ask(circuits, X[50])).all()
 
 
@@ -186,3 +188,67 @@ def test_bytes_are_counted():
     circuits = new_circuits(experts=("matern32",))
     run(circuits, X, Y)
     assert circuits.nbytes > X.nbytes + Y.nbytes
+
+
+# Tokens
+
+
+def token_of(circuits, point):
+    location, std = np.empty((2, len(circuits.trees), circuits.n_targets))
+    return circuits.predict_trees(point, location, std)
+
+
+CHANGES = {
+    "another prediction": lambda circuits, point: token_of(circuits, point + 1.0),
+    "the same prediction": token_of,
+    "learning": lambda circuits, point: circuits.learn_row(point + 1.0, np.ones(2)),
+    "learning rows": lambda circuits, point: circuits.learn_rows(point[None], np.ones((1, 2)), *np.empty((2, 1, 1, 2))),
+    "hyper-parameters": lambda circuits, point: circuits.set_hyperparameters({}, 0.1),
+    "a new start": lambda circuits, point: circuits.restart(20),
+    "new targets": lambda circuits, point: circuits.widen(np.empty(0), 1),
+    "new inputs": lambda circuits, point: circuits.widen(np.ones(1), 0),
+    "a restored state": lambda circuits, point: circuits.restore(circuits.state()),
+    "eviction": lambda circuits, point: [leaf.evict() for leaf in circuits.trees[0].leaves()],
+    "predictions of rows": lambda circuits, point: circuits.predict_rows(point[None], *np.empty((2, 1, 1, 2))),
+    "a window": lambda circuits, point: [circuits.drop_oldest() for _ in range(len(circuits.rows) - 1)],
+}
+
+
+@each_configuration
+@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES.keys())
+def test_a_row_is_not_learnt_from_a_prediction_that_is_gone(options, change):
+    X, Y = series(60, gaps=0.0)
+    circuits = new_circuits(**options)
+    run(circuits, X[:50], Y[:50])
+    token = token_of(circuits, X[50])
+    assert circuits.holds(token)
+    change(circuits, X[50])
+    assert not circuits.holds(token)
+    before = circuits.n_learnt, circuits.rows.stop, [leaf.n_rows for leaf in circuits.trees[0].leaves()]
+    for stale in (token, NO_TOKEN, token + 1_000_000):
+        with pytest.raises(StaleTokenError, match="predict the row again"):
+            circuits.learn_trees(stale, np.ones(circuits.n_targets))
+    assert before == (circuits.n_learnt, circuits.rows.stop, [leaf.n_rows for leaf in circuits.trees[0].leaves()])
+
+
+@each_configuration
+def test_a_token_is_good_for_one_row(options):
+    X, Y = series(60, gaps=0.0)
+    circuits, plain = new_circuits(**options), new_circuits(**options)
+    for point, y in zip(X, Y, strict=True):
+        token = token_of(circuits, point)
+        circuits.learn_trees(token, y)
+        circuits.work()
+        plain.learn_row(point, y)
+        with pytest.raises(StaleTokenError):
+            circuits.learn_trees(token, y)
+    assert_array_equal(ask(circuits, X[0]), ask(plain, X[0]))
+
+
+def test_trees_without_experts_keep_to_their_tokens():
+    """The linear experts alone have no tree that could notice."""
+    circuits = new_circuits(experts=("lags",))
+    token = token_of(circuits, np.zeros(3))
+    circuits.learn_trees(token, np.ones(2))
+    with pytest.raises(StaleTokenError):
+        circuits.learn_trees(token, np.ones(2))

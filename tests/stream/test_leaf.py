@@ -13,7 +13,7 @@ from momostream.gp.covariance import Covariance
 from momostream.gp.tuning import tune
 from momostream.kernels.scalar import SCALE0
 from momostream.stream import leaf
-from momostream.stream.leaf import MOST_UPDATES, Leaf
+from momostream.stream.leaf import MOST_UPDATES, NO_TOKEN, Leaf, StaleTokenError, next_token
 from momostream.stream.rows import RowStore
 from tests import naive
 
@@ -49,7 +49,7 @@ class Twins:
             covariance.code, covariance.linear_variance(theta), covariance.noise(theta),
             covariance.lengthscales(theta), discount, n_targets,
         )  # fmt: skip
-        self.location, self.spread = np.empty((2, n_targets))
+        self.location, self.std = np.empty((2, n_targets))
 
     @property
     def n_inputs(self):
@@ -60,19 +60,20 @@ class Twins:
         return self.rows.append(point, np.concatenate([[-99.0], y]))
 
     def learn(self, x, y):
-        self.leaf.predict(x, self.location, self.spread)
-        self.leaf.learn(self.store(x, y), y)
+        token = next_token()
+        self.leaf.predict(x, self.location, self.std, token)
+        self.leaf.learn(token, self.store(x, y), y)
         self.twin.learn(x, y)
 
     def learn_rows(self, X, Y):
         numbers = np.array([self.store(x, y) for x, y in zip(X, Y, strict=True)])
-        location, spread = np.full((2, *Y.shape), np.nan)
+        location, std = np.full((2, *Y.shape), np.nan)
         if not self.leaf.built:
             self.build()
-        self.leaf.learn_rows(numbers, X, Y, location, spread)
+        self.leaf.learn_rows(numbers, X, Y, location, std)
         for x, y in zip(X, Y, strict=True):
             self.twin.learn(x, y)
-        return location, spread
+        return location, std
 
     def drop(self):
         self.leaf.drop_oldest()
@@ -96,9 +97,9 @@ class Twins:
         self.twin.refill()
 
     def check(self, x, rtol=1e-7):
-        self.leaf.predict(x, self.location, self.spread)
-        location, spread = self.twin.predict(x)
-        assert_allclose(self.spread, spread, rtol=rtol)
+        self.leaf.predict(x, self.location, self.std, next_token())
+        location, std = self.twin.predict(x)
+        assert_allclose(self.std, std, rtol=rtol)
         assert_allclose(self.location, location, rtol=rtol, atol=rtol * np.max(self.twin.scale))
         assert_array_equal(self.leaf.numbers, np.sort(self.leaf.numbers))
         assert self.leaf.n_rows == len(self.twin.X)
@@ -146,7 +147,7 @@ def test_any_history_matches_dense_algebra(seed, text, missing, precision):
         elif step == "check":
             twins.check(x, rtol)
     twins.check(rng.normal(size=n_inputs), rtol)
-    assert twins.leaf.L.dtype == (np.float32 if precision == "single" and "+" not in text else np.float64)
+    assert twins.leaf.factor.L.dtype == (np.float32 if precision == "single" and "+" not in text else np.float64)
 
 
 _SHARES = [0.5, 0.06, 0.14, 0.04, 0.04, 0.06, 0.06, 0.1]
@@ -159,7 +160,7 @@ def test_growing_past_the_room_matches_dense_algebra(n_inputs, missing):
     twins = Twins("matern52", n_inputs, 2, start=1)
     for _ in range(70):
         twins.learn(*draw(rng, n_inputs, 2, missing))
-    assert len(twins.leaf.S) > 70 > 32
+    assert len(twins.leaf.factor.S) > 70 > 32
     twins.check(rng.normal(size=n_inputs))
 
 
@@ -193,7 +194,7 @@ def test_much_noise_allows_single_precision(noise, monkeypatch):
     monkeypatch.undo()
     twins = Twins(noise=noise)
     twins.build()
-    assert twins.leaf.L.dtype == twins.leaf.v.dtype == (np.float32 if noise == 0.01 else np.float64)
+    assert twins.leaf.factor.L.dtype == twins.leaf.factor.v.dtype == (np.float32 if noise == 0.01 else np.float64)
 
 
 @PRECISIONS
@@ -203,10 +204,10 @@ def test_far_rows_cost_no_denormal_numbers(precision):
     for x in np.linspace(0.0, 3000.0, 60):
         twins.learn(np.array([x]), np.array([1.0]))
     twins.condition()
-    twins.leaf.predict(np.array([1500.0]), twins.location, twins.spread)
+    twins.leaf.predict(np.array([1500.0]), twins.location, twins.std, next_token())
     n = twins.leaf.n_rows
-    smallest = np.finfo(twins.leaf.L.dtype).tiny
-    for values in (twins.leaf.L[: n * (n + 1) // 2], twins.leaf.v[:n]):
+    smallest = np.finfo(twins.leaf.factor.L.dtype).tiny
+    for values in (twins.leaf.factor.L[: n * (n + 1) // 2], twins.leaf.factor.v[:n]):
         assert (values != 0.0).any()
         assert np.abs(values[values != 0.0]).min() > math.sqrt(smallest)
 
@@ -221,28 +222,39 @@ def test_rebuilt_equals_appended_bit_for_bit(text, shape, missing):
     leaf = twins.leaf
     for _ in range(90):
         x, y = draw(rng, *shape, missing)
-        leaf.predict(x, twins.location, twins.spread)
-        leaf.learn(twins.store(x, y), y)
+        token = next_token()
+        leaf.predict(x, twins.location, twins.std, token)
+        leaf.learn(token, twins.store(x, y), y)
     x = rng.normal(size=shape[0])
-    leaf.predict(x, twins.location, twins.spread)
+    leaf.predict(x, twins.location, twins.std, next_token())
     n = leaf.n_rows
-    before = [a.copy() for a in (leaf.S[:n], leaf.Z[:n], leaf.L[: n * (n + 1) // 2], leaf.outputs, twins.location)]
-    before.append(twins.spread.copy())
+    before = [
+        a.copy()
+        for a in (leaf.factor.S[:n], leaf.factor.Z[:n], leaf.factor.L[: n * (n + 1) // 2], leaf.outputs, twins.location)
+    ]
+    before.append(twins.std.copy())
     leaf.evict()
     assert leaf.nbytes == 0
-    leaf.predict(x, twins.location, twins.spread)
-    after = (leaf.S[:n], leaf.Z[:n], leaf.L[: n * (n + 1) // 2], leaf.outputs, twins.location, twins.spread)
+    leaf.predict(x, twins.location, twins.std, next_token())
+    after = (
+        leaf.factor.S[:n],
+        leaf.factor.Z[:n],
+        leaf.factor.L[: n * (n + 1) // 2],
+        leaf.outputs,
+        twins.location,
+        twins.std,
+    )
     for old, new in zip(before, after, strict=True):
         assert_array_equal(new, old)
 
 
 def singly(text, n_inputs, n_targets, X, Y, **options):
     twins = Twins(text, n_inputs, n_targets, **options)
-    location, spread = np.empty((2, *Y.shape))
+    location, std = np.empty((2, *Y.shape))
     for i, (x, y) in enumerate(zip(X, Y, strict=True)):
         twins.learn(x, y)
-        location[i], spread[i] = twins.location, twins.spread
-    return twins, location, spread
+        location[i], std[i] = twins.location, twins.std
+    return twins, location, std
 
 
 @pytest.mark.parametrize("text", TEXTS)
@@ -251,18 +263,18 @@ def singly(text, n_inputs, n_targets, X, Y, **options):
 def test_a_block_is_learnt_as_its_rows_would_be(text, sizes, noise):
     rng = np.random.default_rng(3)
     X, Y = rng.normal(size=(sum(sizes), 2)), rng.normal(size=(sum(sizes), 2)) + 3.0
-    one, location, spread = singly(text, 2, 2, X, Y, noise=noise)
+    one, location, std = singly(text, 2, 2, X, Y, noise=noise)
     many = Twins(text, 2, 2, noise=noise)
     parts = [many.learn_rows(x, y) for x, y in zip(*(np.split(a, np.cumsum(sizes)[:-1]) for a in (X, Y)), strict=True)]
     rtol = 1e-9 if noise > 1e-4 else 1e-5
     assert_allclose(np.vstack([part[0] for part in parts]), location, rtol=rtol, atol=rtol)
-    assert_allclose(np.vstack([part[1] for part in parts]), spread, rtol=rtol)
+    assert_allclose(np.vstack([part[1] for part in parts]), std, rtol=rtol)
     assert_array_equal(many.leaf.numbers, one.leaf.numbers)
     x = rng.normal(size=2)
     for twins in (one, many):
-        twins.leaf.predict(x, twins.location, twins.spread)
+        twins.leaf.predict(x, twins.location, twins.std, next_token())
     assert_allclose(many.location, one.location, rtol=rtol)
-    assert_allclose(many.spread, one.spread, rtol=rtol)
+    assert_allclose(many.std, one.std, rtol=rtol)
 
 
 @pytest.mark.parametrize("text", TEXTS)
@@ -276,11 +288,11 @@ def test_a_factor_that_starts_afresh_is_that_of_single_rows(text):
     twins.check(rng.normal(size=2))
     twins.learn(*draw(rng, 2, 2))
     x = rng.normal(size=2)
-    twins.leaf.predict(x, twins.location, twins.spread)
-    before = twins.location.copy(), twins.spread.copy()
+    twins.leaf.predict(x, twins.location, twins.std, next_token())
+    before = twins.location.copy(), twins.std.copy()
     twins.leaf.evict()
-    twins.leaf.predict(x, twins.location, twins.spread)
-    assert_array_equal((twins.location, twins.spread), before)
+    twins.leaf.predict(x, twins.location, twins.std, next_token())
+    assert_array_equal((twins.location, twins.std), before)
 
 
 def test_round_off_beyond_the_noise_is_no_obstacle():
@@ -290,22 +302,22 @@ def test_round_off_beyond_the_noise_is_no_obstacle():
     for x in X:
         twins.store(x, rng.normal(size=1))
     twins.leaf.numbers_, twins.leaf.n_rows = np.arange(60), 60
-    twins.leaf.predict(X[0], twins.location, twins.spread)
+    twins.leaf.predict(X[0], twins.location, twins.std, next_token())
     assert twins.leaf.blocks == []
-    assert np.isfinite([twins.location, twins.spread]).all()
+    assert np.isfinite([twins.location, twins.std]).all()
 
 
 def test_a_block_after_a_gap_is_learnt_as_its_rows_would_be():
     rng = np.random.default_rng(4)
     X, Y = np.linspace(0.0, 8.0, 40)[:, None], rng.normal(size=(40, 2)).cumsum(axis=0)
     Y[5:25, 1] = np.nan
-    one, location, spread = singly("matern32", 1, 2, X, Y)
+    one, location, std = singly("matern32", 1, 2, X, Y)
     many = Twins("matern32", 1, 2)
     for x, y in zip(X[:25], Y[:25], strict=True):
         many.learn(x, y)
     part = many.learn_rows(X[25:], Y[25:])
     assert_allclose(part[0], location[25:], rtol=1e-8, atol=1e-9)
-    assert_allclose(part[1], spread[25:], rtol=1e-8)
+    assert_allclose(part[1], std[25:], rtol=1e-8)
     many.check(np.array([8.2]))
     many.learn(np.array([8.4]), np.array([1.0, np.nan]))
     many.check(np.array([8.6]))
@@ -321,12 +333,12 @@ def test_many_predictions_are_those_one_by_one(text, n, missing):
         twins.learn(*draw(rng, 3, 2, missing))
     twins.build()
     X = rng.normal(size=(20, 3))
-    location, spread = np.full((2, 20, 2), np.nan)
-    twins.leaf.predict_rows(X, location, spread)
+    location, std = np.full((2, 20, 2), np.nan)
+    twins.leaf.predict_rows(X, location, std)
     for i, x in enumerate(X):
-        twins.leaf.predict(x, twins.location, twins.spread)
+        twins.leaf.predict(x, twins.location, twins.std, next_token())
         assert_allclose(location[i], twins.location, rtol=1e-9, atol=1e-10)
-        assert_allclose(spread[i], twins.spread, rtol=1e-9)
+        assert_allclose(std[i], twins.std, rtol=1e-9)
     assert twins.leaf.n_rows == n
 
 
@@ -334,15 +346,58 @@ def test_predictions_in_between_change_nothing(rng):
     one, other = Twins(), Twins()
     for _ in range(30):
         x, y = draw(rng, 2, 2, 0.2)
-        other.leaf.predict(rng.normal(size=2), other.location, other.spread)
+        other.leaf.predict(rng.normal(size=2), other.location, other.std, next_token())
         for twins in (one, other):
             twins.learn(x, y)
         block = rng.normal(size=(3, 2))
         other.leaf.predict_rows(block, *np.empty((2, 3, 2)))
     for twins in (one, other):
-        twins.leaf.predict(np.ones(2), twins.location, twins.spread)
+        twins.leaf.predict(np.ones(2), twins.location, twins.std, next_token())
     assert_array_equal(one.location, other.location)
-    assert_array_equal(one.spread, other.spread)
+    assert_array_equal(one.std, other.std)
+
+
+# ---------------------------------------------------------------------------------------------- tokens
+
+
+CHANGES = {
+    "another prediction": lambda twins: twins.check(np.zeros(2)),
+    "predictions of rows": lambda twins: twins.leaf.predict_rows(np.zeros((1, 2)), *np.empty((2, 1, 2))),
+    "a row": lambda twins: twins.learn(np.zeros(2), np.ones(2)),
+    "rows": lambda twins: twins.learn_rows(np.zeros((1, 2)), np.ones((1, 2))),
+    "a dropped row": lambda twins: twins.drop(),
+    "eviction": lambda twins: twins.leaf.evict(),
+    "a new factor": lambda twins: twins.build(),
+    "hyper-parameters": lambda twins: twins.leaf.condition(twins.leaf.theta),
+    "new units": lambda twins: twins.leaf.take_units_again(),
+    "fewer rows": lambda twins: twins.leaf.keep_newest(5),
+    "columns": lambda twins: twins.leaf.widen(None),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES.keys())
+def test_a_row_is_learnt_only_from_its_own_prediction(change):
+    rng = np.random.default_rng(13)
+    twins = Twins()
+    for _ in range(20):
+        twins.learn(*draw(rng, 2, 2))
+    token = next_token()
+    twins.leaf.predict(np.ones(2), twins.location, twins.std, token)
+    change(twins)
+    n_rows, outputs = twins.leaf.n_rows, twins.leaf.outputs.copy()
+    for stale in (token, NO_TOKEN, next_token()):
+        with pytest.raises(StaleTokenError, match="predict the row again"):
+            twins.leaf.learn(stale, 99, np.ones(2))
+    assert twins.leaf.n_rows == n_rows
+    assert_array_equal(twins.leaf.outputs, outputs)
+
+
+def test_a_leaf_does_not_take_the_token_of_another_one():
+    one, other = Twins(), Twins()
+    for twins in (one, other):
+        twins.leaf.predict(np.ones(2), twins.location, twins.std, next_token())
+    with pytest.raises(StaleTokenError):
+        one.leaf.learn(other.leaf.token, 0, np.ones(2))
 
 
 # ---------------------------------------------------------------------------------------------- missing targets
@@ -362,9 +417,9 @@ def test_a_missing_target_says_nothing(rng):
     # The mean, at a place that the gap does not lie next to, and the squares by construction.
     for place in (8.0, 1.0):
         for twins in (whole, only):
-            twins.leaf.predict(np.array([place]), twins.location, twins.spread)
+            twins.leaf.predict(np.array([place]), twins.location, twins.std, next_token())
         assert whole.location[1] == pytest.approx(only.location[0], abs=0.03)
-        assert whole.spread[1] == pytest.approx(only.spread[0], rel=0.1)
+        assert whole.std[1] == pytest.approx(only.std[0], rel=0.1)
 
 
 @pytest.mark.parametrize("first", [True, False])
@@ -380,7 +435,7 @@ def test_an_output_that_is_always_missing(first):
     never = 0 if first else 1
     assert twins.location[never] == 0.0
     # Nothing is known: the prior of the variance, and all that the rows seem to explain is given back.
-    assert twins.spread[never] == pytest.approx(math.sqrt(SCALE0 * (1.0 + twins.leaf.noise)), rel=1e-9)
+    assert twins.std[never] == pytest.approx(math.sqrt(SCALE0 * (1.0 + twins.twin.noise)), rel=1e-9)
 
 
 def test_in_a_gap_an_output_is_predicted_from_the_rows_where_it_was_seen(rng):
@@ -392,9 +447,9 @@ def test_in_a_gap_an_output_is_predicted_from_the_rows_where_it_was_seen(rng):
         if not gap:
             only.learn(x, y[1:])
         for twins in (whole, only):
-            twins.leaf.predict(x + 0.3, twins.location, twins.spread)
+            twins.leaf.predict(x + 0.3, twins.location, twins.std, next_token())
         assert_allclose(whole.location[1], only.location[0], rtol=1e-8, atol=1e-9)
-        assert_allclose(whole.spread[1], only.spread[0], rtol=1e-8)
+        assert_allclose(whole.std[1], only.std[0], rtol=1e-8)
 
 
 @pytest.mark.parametrize("window", [None, 250])
@@ -415,25 +470,26 @@ def test_a_gap_of_150_rows_is_covered(window):
         rows = RowStore(0, 2)
         numbers = rows.extend(times[:50, None], Y[:50])
         leaf = Leaf(rows, 0, np.arange(2), covariance, theta, 0.99, numbers)
-        location, spread = np.empty((2, 2))
-        spreads = np.empty(n)
+        location, std = np.empty((2, 2))
+        deviations = np.empty(n)
         for t in range(50, n):
             x, y = times[t : t + 1], Y[t].copy()
             part = "before" if t < 200 else "gap" if t < 350 else "after"
             if part == "gap":
                 y[1] = np.nan
-            leaf.predict(x, location, spread)
-            spreads[t] = spread[1]
-            inside[part].append(abs(Y[t, 1] - location[1]) <= stats.t.ppf(0.95, 30.0) * spread[1])
-            leaf.learn(rows.append(x, y), y)
+            token = next_token()
+            leaf.predict(x, location, std, token)
+            deviations[t] = std[1]
+            inside[part].append(abs(Y[t, 1] - location[1]) <= stats.t.ppf(0.95, 30.0) * std[1])
+            leaf.learn(token, rows.append(x, y), y)
             if window is not None and leaf.n_rows > window:
                 leaf.drop_oldest()
             if t in (99, 199):
                 leaf.condition(theta)
         if window is None:
             # Without the output only the distance from the last row that was seen changes.
-            assert np.all(np.diff(spreads[200:350]) > -1e-9)
-        growth.append(spreads[349] / spreads[200])
+            assert np.all(np.diff(deviations[200:350]) > -1e-9)
+        growth.append(deviations[349] / deviations[200])
     for part, hits in inside.items():
         assert np.mean(hits) >= 0.8, part
     assert min(growth) > 1.5 and np.median(growth) > 3.0
@@ -468,10 +524,10 @@ def test_a_window_that_slides_past_the_renewal_of_the_factor(missing):
     twins = Twins("matern32", 1, 2, noise=1e-3)
     size, since = 15, 0
     for i in range(MOST_UPDATES + 40):
-        twins.leaf.predict(np.array([0.1 * i]), twins.location, twins.spread)
+        twins.leaf.predict(np.array([0.1 * i]), twins.location, twins.std, next_token())
         if since > MOST_UPDATES:
-            # The factor is made anew inside `predict`.
-            assert twins.leaf.n_updates == 0
+            # The factor is rebuilt inside `predict`.
+            assert twins.leaf.factor.n_dropped == 0
             twins.twin.refill()
             since = 0
         x, y = np.array([0.1 * i]), rng.normal(size=2)
@@ -504,7 +560,7 @@ def test_drop_without_a_factor(rng):
 @pytest.mark.parametrize("missing", [0.0, 0.3])
 @pytest.mark.parametrize("drops", [0, 1, 9])
 @pytest.mark.parametrize("conditioned", [True, False])
-def test_a_leaf_goes_on_from_its_state_bit_for_bit(drops, missing, conditioned):
+def test_a_leaf_resumes_from_its_state_bit_for_bit(drops, missing, conditioned):
     rng = np.random.default_rng(8)
     twins = Twins("matern32+linear", 2, 2)
     leaf = twins.leaf
@@ -518,15 +574,16 @@ def test_a_leaf_goes_on_from_its_state_bit_for_bit(drops, missing, conditioned):
     state = leaf.state()
     later = [draw(rng, 2, 2, missing) for _ in range(40)]
 
-    def go_on(leaf, rows):
+    def resume(leaf, rows):
         found = []
         for x, y in later:
-            location, spread = np.empty((2, 2))
-            leaf.predict(x, location, spread)
-            leaf.learn(rows.append(np.array(x), np.concatenate([[-99.0], y])), y)
+            location, std = np.empty((2, 2))
+            token = next_token()
+            leaf.predict(x, location, std, token)
+            leaf.learn(token, rows.append(np.array(x), np.concatenate([[-99.0], y])), y)
             if leaf.n_rows > 45:
                 leaf.drop_oldest()
-            found.append([location, spread])
+            found.append([location, std])
         return np.array(found)
 
     rows = RowStore.from_state(twins.rows.state())
@@ -535,10 +592,10 @@ def test_a_leaf_goes_on_from_its_state_bit_for_bit(drops, missing, conditioned):
     assert (again.next_tuning, again.touched) == (77, 5)
     assert_array_equal(again.prior_theta, leaf.prior_theta)
     assert_array_equal(again.targets, leaf.targets)
-    assert_array_equal(go_on(again, rows), go_on(leaf, leaf.rows))
+    assert_array_equal(resume(again, rows), resume(leaf, leaf.rows))
 
 
-def test_a_state_does_not_change_when_the_leaf_goes_on(rng):
+def test_a_state_does_not_change_when_the_leaf_learns(rng):
     twins = Twins()
     for _ in range(20):
         twins.learn(*draw(rng, 2, 2))
@@ -561,12 +618,12 @@ def wide_twin(twins):
     """A twin made afresh from what the leaf says it is."""
     leaf = twins.leaf
     twins.twin = naive.StreamLeaf(
-        leaf.covariance.code, leaf.linear, leaf.noise, leaf.covariance.lengthscales(leaf.theta), leaf.discount,
-        len(leaf.targets),
+        leaf.covariance.code, leaf.covariance.linear_variance(leaf.theta), leaf.noise,
+        leaf.covariance.lengthscales(leaf.theta), leaf.discount, len(leaf.targets),
     )  # fmt: skip
     X, Y = leaf.data()
     twins.twin.X, twins.twin.Y = list(X), list(Y)
-    twins.location, twins.spread = np.empty((2, len(leaf.targets)))
+    twins.location, twins.std = np.empty((2, len(leaf.targets)))
     twins.adopt_units()
 
 
@@ -580,7 +637,11 @@ def test_columns_that_come_later(text, n, what):
     for _ in range(n):
         twins.learn(*draw(rng, 2, 2, 0.2))
     leaf.prior_theta = leaf.theta.copy()
-    noise, linear, lengths = leaf.noise, leaf.linear, leaf.covariance.lengthscales(leaf.theta)
+    noise, linear, lengths = (
+        leaf.noise,
+        leaf.covariance.linear_variance(leaf.theta),
+        leaf.covariance.lengthscales(leaf.theta),
+    )
     n_inputs, n_targets, targets = 2, 2, None
     if what != "targets":
         twins.rows.add_inputs([4.0, 5.0])
@@ -592,7 +653,7 @@ def test_columns_that_come_later(text, n, what):
     leaf.widen(targets)
     leaf.build()
     wide_twin(twins)
-    assert (leaf.noise, leaf.linear) == (noise, linear)
+    assert (leaf.noise, leaf.covariance.linear_variance(leaf.theta)) == (noise, linear)
     assert_array_equal(leaf.covariance.lengthscales(leaf.theta)[:2], lengths)
     assert leaf.prior_theta.shape == leaf.theta.shape == (leaf.covariance.n_parameters(n_inputs),)
     if n_inputs == 4:
@@ -610,13 +671,13 @@ def test_new_inputs_leave_predictions_at_their_fill_alone(rng):
     for _ in range(20):
         twins.learn(*draw(rng, 2, 2))
     twins.condition()
-    twins.leaf.predict(np.array([0.3, 0.4]), twins.location, twins.spread)
-    location, spread = twins.location.copy(), twins.spread.copy()
+    twins.leaf.predict(np.array([0.3, 0.4]), twins.location, twins.std, next_token())
+    location, std = twins.location.copy(), twins.std.copy()
     twins.rows.add_inputs([4.0])
     twins.leaf.widen(None)
-    twins.leaf.predict(np.array([0.3, 0.4, 4.0]), twins.location, twins.spread)
+    twins.leaf.predict(np.array([0.3, 0.4, 4.0]), twins.location, twins.std, next_token())
     assert_allclose(twins.location, location, rtol=1e-10)
-    assert_allclose(twins.spread, spread, rtol=1e-10)
+    assert_allclose(twins.std, std, rtol=1e-10)
 
 
 # ---------------------------------------------------------------------------------------------- edges
@@ -633,9 +694,9 @@ def test_constant_targets(value, block):
             twins.condition()
     if block:
         twins.learn_rows(X[20:], Y[20:])
-    twins.leaf.predict(np.array([40.0]), twins.location, twins.spread)
+    twins.leaf.predict(np.array([40.0]), twins.location, twins.std, next_token())
     assert twins.location[0] == pytest.approx(value, rel=1e-9, abs=1e-9)
-    assert 0.0 < twins.spread[0] < max(abs(value), 1.0)
+    assert 0.0 < twins.std[0] < max(abs(value), 1.0)
 
 
 @pytest.mark.parametrize("noise", [1e-12, 1e-8, 1e-2])
@@ -647,17 +708,17 @@ def test_duplicate_rows(text, noise):
     for value in values[:30]:
         twins.learn(np.array([0.7]), np.array([value]))
     twins.learn_rows(np.full((10, 1), 0.7), values[30:, None])
-    twins.leaf.predict(np.array([0.7]), twins.location, twins.spread)
-    shrunk = values.sum() / (40.0 + twins.leaf.noise / (1.0 + twins.leaf.linear * (0.7 / twins.twin.lengths[0]) ** 2))
+    twins.leaf.predict(np.array([0.7]), twins.location, twins.std, next_token())
+    shrunk = values.sum() / (40.0 + twins.twin.noise / (1.0 + twins.twin.linear * (0.7 / twins.twin.lengths[0]) ** 2))
     assert twins.location[0] == pytest.approx(shrunk, rel=1e-5, abs=1e-6)
-    # The residuals are far larger than so little noise says, and the spread learns it.
+    # The residuals are far larger than so little noise says, and the std learns it.
     if noise == 1e-2:
-        assert twins.spread[0] == pytest.approx(values.std(), rel=0.5)
+        assert twins.std[0] == pytest.approx(values.std(), rel=0.5)
     for _ in range(20):
         twins.drop()
-    twins.leaf.predict(np.array([0.7]), twins.location, twins.spread)
+    twins.leaf.predict(np.array([0.7]), twins.location, twins.std, next_token())
     assert twins.location[0] == pytest.approx(values[20:].mean(), rel=1e-2, abs=1e-3)
-    assert np.isfinite(twins.spread).all()
+    assert np.isfinite(twins.std).all()
 
 
 @pytest.mark.parametrize("n_targets", [1, 3])

@@ -9,10 +9,11 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 from momostream.gp.covariance import Covariance
-from momostream.stream.leaf import Leaf
+from momostream.stream.leaf import Leaf, next_token
+from momostream.stream.nodes import Bundle, Gate, Sum
 from momostream.stream.rows import RowStore
 from momostream.stream.settings import StreamSettings
-from momostream.stream.tree import Bundle, Gate, Sum, Tree
+from momostream.stream.tree import Tree
 
 CONFIGURATIONS = {
     "plain": {},
@@ -42,14 +43,15 @@ class Stream:
         self.splits = 0
 
     def predict(self, point):
-        location, spread = np.empty((2, self.rows.n_targets))
-        self.tree.predict(np.ascontiguousarray(point[self.tree.start :]), location, spread)
-        return np.array([location, spread])
+        location, std = np.empty((2, self.rows.n_targets))
+        self.token = next_token()
+        self.tree.predict(np.ascontiguousarray(point[self.tree.start :]), location, std, self.token)
+        return np.array([location, std])
 
     def learn(self, point, y):
         distribution = self.predict(point)
         number = self.rows.append(point, y)
-        self.tree.learn(number, y, np.ascontiguousarray(point[self.tree.start :]))
+        self.tree.learn(self.token, number, y)
         self.work()
         return distribution
 
@@ -120,8 +122,8 @@ def check_structure(tree):
             assert node.log_weights.shape == (len(node.children), len(targets))
             assert_allclose(np.exp(node.log_weights).sum(axis=0), 1.0)
         else:
-            assert_array_equal(np.sort(np.concatenate(node.places)), np.arange(len(targets)))
-            parts = [targets[places] for places in node.places]
+            assert_array_equal(np.sort(np.concatenate(node.positions)), np.arange(len(targets)))
+            parts = [targets[positions] for positions in node.positions]
         stack.extend(zip(node.children, parts, strict=True))
 
 
@@ -329,22 +331,22 @@ def test_weights_find_the_gate_that_matters(weights):
 def test_a_sum_is_matched_by_its_first_two_moments():
     stream = sum_of_two("stacking")
     point = np.array([0.0, 0.2, -0.1])
-    location, spread = stream.predict(point)
+    location, std = stream.predict(point)
     root = stream.tree.root
     parts = []
     for child in root.children:
         part = np.empty((2, 1))
-        stream.tree._predict(child, point[1:], part[0], part[1])
+        stream.tree._predict(child, point[1:], part[0], part[1], next_token())
         parts.append(part[:, 0])
     weights = np.exp(root.log_weights[:, 0])
-    means, spreads = np.array(parts).T
+    means, deviations = np.array(parts).T
     mean = weights @ means
     assert_allclose(location, mean)
-    assert_allclose(spread**2, weights @ (spreads**2 + means**2) - mean**2, rtol=1e-9)
+    assert_allclose(std**2, weights @ (deviations**2 + means**2) - mean**2, rtol=1e-9)
 
 
 @each_configuration
-def test_the_law_has_the_mean_that_is_predicted(options):
+def test_the_distribution_has_the_mean_that_is_predicted(options):
     options = {**options, "weights": "posterior" if options.get("weights") != "uniform" else "uniform"}
     stream = Stream(**options)
     rng = np.random.default_rng(6)
@@ -452,9 +454,9 @@ def test_a_new_output_is_learnt():
         stream.widen([], 1)
         for t in range(40, 80):
             stream.learn(np.array([float(t), rng.normal()]), np.array([0.0, 1.0, 50.0 + rng.normal()]))
-        location, spread = stream.predict(np.array([80.0, 0.0]))
+        location, std = stream.predict(np.array([80.0, 0.0]))
         assert abs(location[2] - 50.0) < 4.0
-        assert 0.1 < spread[2] < 20.0
+        assert 0.1 < std[2] < 20.0
 
 
 # Blocks
@@ -470,15 +472,15 @@ def test_blocks_of_rows_are_learnt_as_one_by_one(options, monkeypatch):
     points, Y = map(np.array, zip(*(random_row(rng, 40 + i, 2, 3) for i in range(30)), strict=True))
     expected = np.array([one.learn(point, y) for point, y in zip(points, Y, strict=True)])
     numbers = many.rows.extend(points, Y)
-    location, spread = np.empty((2, 30, 3))
-    many.tree.learn_rows(numbers, points, Y, location, spread)
+    location, std = np.empty((2, 30, 3))
+    many.tree.learn_rows(numbers, points, Y, location, std)
     assert_allclose(location, expected[:, 0], rtol=1e-8, atol=1e-8)
-    assert_allclose(spread, expected[:, 1], rtol=1e-8)
+    assert_allclose(std, expected[:, 1], rtol=1e-8)
     check_rows(many)
     X = np.ascontiguousarray(points[:10] + 0.1)
-    many.tree.predict_rows(X, location[:10], spread[:10])
+    many.tree.predict_rows(X, location[:10], std[:10])
     for i, x in enumerate(X):
-        assert_allclose([location[i], spread[i]], one.predict(x), rtol=1e-8, atol=1e-8)
+        assert_allclose([location[i], std[i]], one.predict(x), rtol=1e-8, atol=1e-8)
 
 
 # As plain data
@@ -534,7 +536,7 @@ def test_work_that_is_due_is_part_of_the_state(kind):
     while not stream.tree.due:
         point, y = random_row(rng, stream.rows.stop, 2, 3)
         stream.predict(point)
-        stream.tree.learn(stream.rows.append(point, y), y, point)
+        stream.tree.learn(stream.token, stream.rows.append(point, y), y)
     again = Stream(**options)
     again.rows = again.tree.rows = stream.rows
     again.tree.restore(stream.tree.state(drops=True))

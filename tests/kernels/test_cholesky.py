@@ -1,14 +1,9 @@
-"""Kernels: same answers as `naive` after any history, compiled or interpreted."""
+"""The packed factor: same answers as `naive` after any history, compiled or interpreted."""
 
 from __future__ import annotations
 
 import math
 import os
-import pkgutil
-import subprocess
-import sys
-import textwrap
-from importlib import import_module
 
 import numpy as np
 import pytest
@@ -16,7 +11,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 
-from momostream import kernels
 from momostream.kernels.cholesky import (
     append_row,
     drop_oldest,
@@ -29,11 +23,9 @@ from momostream.kernels.cholesky import (
     unpack_rows,
 )
 from momostream.kernels.covariance import (
-    MATERN12,
     MATERN32,
     MATERN52,
     RBF,
-    TILE,
     covariance_column,
     cross_covariance,
     gram,
@@ -45,6 +37,8 @@ from momostream.kernels.scalar import NOT_POSITIVE_DEFINITE, OK
 from tests import naive
 
 LINEARS = (0.0, 0.3)
+
+
 INTERPRETED = os.environ.get("NUMBA_DISABLE_JIT", "0") != "0"
 
 
@@ -102,90 +96,6 @@ def points(rng, n, n_inputs):
         S[n // 2] = S[0]
         S[n - 1] = S[0]
     return S
-
-
-@pytest.mark.parametrize("kind", naive.KINDS)
-@pytest.mark.parametrize("linear", LINEARS)
-@pytest.mark.parametrize(("n", "n_inputs"), [(0, 2), (1, 3), (7, 0), (9, 1), (40, 5)])
-class TestCovariances:
-    def test_covariance_column(self, kind, linear, n, n_inputs):
-        rng = np.random.default_rng(1)
-        S, s = points(rng, n + 2, n_inputs), rng.normal(size=n_inputs)
-        out = np.full(n + 3, 7.0)
-        covariance_column(kind, linear, S, n, s, out)
-        assert_allclose(out[:n], naive.cross_covariance(kind, linear, S[:n], s[None])[:, 0], rtol=1e-13, atol=1e-14)
-        assert_array_equal(out[n:], 7.0)
-
-    def test_cross_covariance(self, kind, linear, n, n_inputs):
-        rng = np.random.default_rng(2)
-        S, T = points(rng, n, n_inputs), points(rng, 6, n_inputs)
-        out = np.full((n, 6), np.nan)
-        cross_covariance(kind, linear, S, T, out)
-        assert_allclose(out, naive.cross_covariance(kind, linear, S, T), rtol=1e-13, atol=1e-14)
-        turned = np.full((6, n), np.nan)
-        cross_covariance(kind, linear, T, S, turned)
-        assert_allclose(turned, out.T, rtol=1e-13, atol=1e-14)
-
-    def test_gram(self, kind, linear, n, n_inputs):
-        S = points(np.random.default_rng(3), n, n_inputs)
-        out = np.full((n, n), np.nan)
-        gram(kind, linear, 0.1, S, out)
-        assert_allclose(out, naive.gram(kind, linear, 0.1, S), rtol=1e-13, atol=1e-14)
-        assert_array_equal(out, out.T)
-
-    def test_gram_and_slope(self, kind, linear, n, n_inputs):
-        S = points(np.random.default_rng(4), n, n_inputs)
-        K, G, same = np.full((n, n), np.nan), np.full((n, n), np.nan), np.full((n, n), np.nan)
-        gram_and_slope(kind, linear, 0.1, S, K, G)
-        gram(kind, linear, 0.1, S, same)
-        assert_allclose(K, same, rtol=1e-15)
-        assert_array_equal(G, G.T)
-        assert_array_equal(np.diag(G), 0.0)
-        assert np.all(np.isfinite(G))
-        apart = np.array([[np.any(s != t) for t in S] for s in S], dtype=bool).reshape(n, n)
-        assert_allclose(G[apart], naive.slopes(kind, S)[apart], rtol=1e-12, atol=1e-14)
-        if kind == MATERN12:
-            assert_array_equal(G[~apart], 0.0)
-
-
-def test_gram_larger_than_a_tile():
-    S = np.random.default_rng(6).normal(size=(2 * TILE + 5, 2))
-    out = np.full((len(S), len(S)), np.nan)
-    gram(RBF, 0.0, 0.0, S, out)
-    assert_allclose(out, naive.gram(RBF, 0.0, 0.0, S), rtol=1e-13)
-
-
-@pytest.mark.parametrize("kind", naive.KINDS)
-@pytest.mark.parametrize("distance", [0.0, 5e-324, 1e-160, 1e-8, 1e3, 1e100, 1e160])
-@pytest.mark.filterwarnings("ignore:overflow")
-def test_any_distance_gives_finite_numbers(kind, distance):
-    S = np.array([[0.0], [distance]])
-    K, G = np.empty((2, 2)), np.empty((2, 2))
-    gram_and_slope(kind, 0.0, 0.0, S, K, G)
-    assert np.all(np.isfinite(K)) and np.all(np.isfinite(G))
-    assert 0.0 <= K[0, 1] <= 1.0
-    out = np.empty((2, 2))
-    gram(kind, 0.0, 0.0, S, out)
-    assert_array_equal(out, K)
-
-
-@pytest.mark.parametrize("kind", naive.KINDS)
-def test_gradient_of_the_log_marginal_likelihood(kind):
-    rng = np.random.default_rng(7)
-    X, y, noise = rng.normal(size=(12, 3)), rng.normal(size=12), 0.05
-    logs = np.array([-0.2, 0.4, 0.1])
-    expected = naive.finite_difference_gradient(
-        lambda logs: naive.log_marginal_likelihood(kind, 0.0, noise, np.exp(logs), X, y), logs
-    )
-    S = X / np.exp(logs)
-    K, G, gradient = np.empty((12, 12)), np.empty((12, 12)), np.empty(3)
-    gram_and_slope(kind, 0.0, noise, S, K, G)
-    alpha = np.linalg.solve(K, y)
-    # The slope of the log likelihood by K is half of alpha alpha' - K^-1; the kernel takes its negative.
-    with_trace = np.empty(len(gradient) + 1)
-    likelihood_gradient(np.linalg.inv(K), np.ascontiguousarray(alpha[:, None]), 1.0, G, S, with_trace)
-    gradient[:] = -with_trace[:-1]
-    assert_allclose(gradient, expected, rtol=1e-6, atol=1e-8)
 
 
 @pytest.mark.parametrize("n", [*range(10), 31, 64])
@@ -437,34 +347,3 @@ def test_inputs_may_be_read_only():
     project(kind, linear, S, L, Z, n, s, v, mean)
     v, residual = frozen(v, mean)
     append_row(n - 1, s, v, 1.0, residual, own_S, own_Z, own_L)
-
-
-def test_cached_code_is_not_needed():
-    """Without any directory for the cache the module still imports and computes."""
-    # Compiling every kernel takes long; one room is enough.
-    program = """
-        import numba.core.caching as caching
-        class Nowhere(caching.FunctionCache._impl_class):
-            _locator_classes = []
-        caching.FunctionCache._impl_class = Nowhere
-        import numpy as np
-        from momostream.kernels.scalar import dot
-        assert dot(np.array([1.0, 2.0]), np.array([3.0, 4.0])) == 11.0
-        assert not dot.stats.cache_path
-    """
-    environment = {**os.environ, "NUMBA_DISABLE_JIT": "0"}
-    command = [sys.executable, "-c", textwrap.dedent(program)]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)
-    assert done.returncode == 0, done.stderr
-
-
-@pytest.mark.skipif(INTERPRETED, reason="signatures exist in compiled code only")
-def test_each_kernel_has_its_signatures_and_keeps_nan():
-    rooms = [import_module(f"momostream.kernels.{info.name}") for info in pkgutil.iter_modules(kernels.__path__)]
-    compiled = {f for room in rooms for f in vars(room).values() if hasattr(f, "nopython_signatures")}
-    assert len(compiled) >= 50
-    for function in compiled:
-        # One, or one for each precision of a factor.
-        assert len(function.signatures) in (1, 2), function
-        assert function.targetoptions["fastmath"] <= {"reassoc", "contract", "nsz"}
-        assert function.targetoptions["nogil"] and function.targetoptions["error_model"] == "numpy"

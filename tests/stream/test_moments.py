@@ -1,0 +1,42 @@
+"""Running moments: those of the values seen so far."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.testing import assert_allclose, assert_array_equal
+
+from momostream.stream.moments import RunningMoments
+
+
+def test_moments_are_those_of_the_values_seen(rng):
+    values = rng.normal(size=(50, 3)) * [1.0, 1e-3, 1e4] + [0.0, 5.0, 1e6]
+    values[rng.random(values.shape) < 0.3] = np.nan
+    moments = RunningMoments(3)
+    for row in values:
+        moments.learn(row)
+    assert_array_equal(moments.count, (~np.isnan(values)).sum(axis=0))
+    assert_allclose(moments.mean, np.nanmean(values, axis=0), rtol=1e-12)
+    assert_allclose(moments.moments[2] / moments.count, np.nanvar(values, axis=0), rtol=1e-8)
+
+
+def test_moments_of_columns_that_have_not_varied():
+    moments = RunningMoments(2)
+    for _ in range(20):
+        moments.learn(np.array([0.1, np.nan]))
+    assert_array_equal(moments.mean, [0.1, 0.0])
+
+
+def test_moments_of_columns_that_come_later():
+    moments = RunningMoments(1)
+    moments.learn(np.array([3.0]))
+    moments.widen(np.array([7.0, 8.0]))
+    assert_array_equal(moments.mean, [3.0, 7.0, 8.0])
+    moments.learn(np.array([5.0, 1.0, np.nan]))
+    assert_array_equal(moments.mean, [4.0, 1.0, 8.0])
+    assert_array_equal(moments.count, [2.0, 1.0, 0.0])
+
+
+def test_moments_of_no_columns():
+    moments = RunningMoments(0)
+    moments.learn(np.empty(0))
+    assert moments.mean.shape == (0,)

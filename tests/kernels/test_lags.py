@@ -87,7 +87,7 @@ def test_rows_of_lags_are_learnt_as_one_by_one_bit_for_bit(missing):
     many.learn_rows(X[1:9], Y[1:9], plane_rows[1:9])
     many.learn_rows(X[9:], Y[9:], plane_rows[9:])
     assert_array_equal(plane_rows, expected)
-    for name in ("past_x", "past_y", "residuals", "P", "W", "_features", "_changes"):
+    for name in ("past_x", "past_y", "residuals", "P", "W", "_features", "_targets"):
         assert_array_equal(getattr(many, name)[:29], getattr(one, name)[:29], err_msg=name)
 
 

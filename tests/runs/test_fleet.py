@@ -268,6 +268,7 @@ def everything(path):
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+@pytest.mark.system
 def test_kills_at_random_moments_leave_no_trace(tmp_path, quick_warm_start):
     take_all(tmp_path / "whole")
     expected = everything(tmp_path / "whole")

@@ -51,6 +51,7 @@ def test_another_name_of_the_store_has_the_same_lock(filled, tmp_path):
         Store(filled, timeout=0.05)
 
 
+@pytest.mark.system
 def test_the_lock_ends_with_the_process_that_holds_it(filled):
     code = f"import time; from momostream.store import Store; s = Store({str(filled)!r}); print('open', flush=True)\n"
     child = subprocess.Popen([sys.executable, "-c", code + "time.sleep(60)"], stdout=subprocess.PIPE, text=True)

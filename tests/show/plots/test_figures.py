@@ -60,6 +60,7 @@ def test_axes_of_a_subfigure(gated):
     assert plot_circuit(gated, ax=left.add_subplot()) is outer
 
 
+@pytest.mark.system
 def test_pyplot_is_left_alone():
     code = "import sys, momostream.show.plots; print('matplotlib.pyplot' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=120)

@@ -15,7 +15,7 @@ from PIL import Image
 
 from momostream import MOMoGPForecaster, MOMoGPRegressor
 from momostream.datasets.wind import WindTurbine
-from momostream.distributions.values import PredictedValues
+from momostream.distributions.predicted import PredictedValues
 from momostream.runs.scores import Track
 from momostream.show.plots import plot_calibration, plot_circuit, plot_relevance, plot_scores, plot_steps
 

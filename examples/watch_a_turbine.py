@@ -24,7 +24,7 @@ from matplotlib.figure import Figure
 
 from momostream import MOMoGPRegressor
 from momostream.datasets import WindTurbine
-from momostream.distributions.values import PredictedValues
+from momostream.distributions.predicted import PredictedValues
 from momostream.plotting import plot_relevance, plot_scores
 from momostream.report import write_report
 from momostream.runs.scores import Track

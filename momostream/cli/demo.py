@@ -27,6 +27,6 @@ def demo(
     """
     require_matplotlib("the demo")
     with explain_compiling():
-        from momostream.cli.turbine import run_demo
+        from momostream.cli.demo_feed import run_demo
 
     print(f"report: {run_demo(folder, rows, horizon, seed or 0)}")

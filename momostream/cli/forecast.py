@@ -153,9 +153,9 @@ def _predict_rows(saved: SavedModel, feed: str, file_format: FileFormat, bad_row
 
 def _write_forecast(saved: SavedModel, horizon: int | None, writing: Writing, is_first: bool) -> None:
     """Write the forecast of one model, and plot it."""
-    from momostream.distributions.values import PredictedValues
+    from momostream.distributions.predicted import PredictedValues
+    from momostream.feeds.formats import Row
     from momostream.feeds.outputs import PredictionLines, format_for
-    from momostream.feeds.rows import Row
 
     model, output = saved.model, writing.output
     targets = tuple(map(str, model.series)) if saved.about is None else tuple(saved.about["plan"]["targets"])

@@ -25,8 +25,8 @@ from pyspark.sql import types as T
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 from threadpoolctl import threadpool_limits
 
-from momostream.distributions.values import PredictedValues
-from momostream.feeds.rows import Row
+from momostream.distributions.predicted import PredictedValues
+from momostream.feeds.formats import Row
 from momostream.runs.fleet import Fleet
 from momostream.runs.plan import Plan, Step, make_model, take_rows
 from momostream.storage.blocks import POSITION_BITS, Parts

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from momostream.feeds.files import Feed
 from momostream.feeds.folders import Folder
-from momostream.feeds.rows import Rejected, Row
+from momostream.feeds.formats import Rejected, Row
 from momostream.feeds.source import Event, FeedError, Source, rejection
 
 __all__ = ["Event", "Feed", "FeedError", "Folder", "Refused", "Rejected", "Row", "Source", "refusal", "rejection"]

@@ -9,7 +9,7 @@ from datetime import datetime
 from difflib import get_close_matches
 from typing import Any
 
-from momostream.feeds.rows import BadRow, Csv, Format, Json, is_missing, read_time, shown
+from momostream.feeds.formats import BadRow, Csv, Format, Json, is_missing, read_time, shown
 
 __all__ = ["FORMATS", "ColumnChoice", "column_names", "detect_format", "extension_of", "without_gz"]
 

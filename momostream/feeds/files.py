@@ -19,9 +19,9 @@ from itertools import islice
 from typing import Any, BinaryIO, Literal, NamedTuple, Self
 
 from momostream.feeds.detection import ColumnChoice, column_names, detect_format, extension_of
+from momostream.feeds.formats import BadRow, Csv, Rejected, Row, RowReader
 from momostream.feeds.lines import READ_ERRORS, LineReader, buffered, feed_error, is_blank
 from momostream.feeds.records import Record, RecordReader
-from momostream.feeds.rows import BadRow, Csv, Rejected, Row, RowReader
 from momostream.feeds.source import Event, FeedError, rejection
 
 __all__ = ["LOOK_AHEAD", "PAUSE", "Feed", "printable"]

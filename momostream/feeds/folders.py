@@ -11,8 +11,8 @@ from typing import Any, Self
 
 from momostream.feeds.detection import FORMATS, extension_of, without_gz
 from momostream.feeds.files import PAUSE, Feed, printable
+from momostream.feeds.formats import Rejected, Row
 from momostream.feeds.lines import BUFFER_SIZE, feed_error
-from momostream.feeds.rows import Rejected, Row
 from momostream.feeds.source import Event, FeedError
 
 __all__ = ["Folder"]

@@ -6,6 +6,7 @@ import time as clock
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from momostream.feeds.formats import BadRow, Rejected, Row
 from momostream.feeds.messages import (
     PAUSE,
     Address,
@@ -18,7 +19,6 @@ from momostream.feeds.messages import (
     retry,
     send_in_slices,
 )
-from momostream.feeds.rows import BadRow, Rejected, Row
 from momostream.feeds.source import FeedError
 
 __all__ = ["KafkaFeed", "KafkaOutlet"]

@@ -13,7 +13,7 @@ import zlib
 from collections.abc import Callable
 from typing import Any, BinaryIO
 
-from momostream.feeds.rows import BadRow, shown
+from momostream.feeds.formats import BadRow, shown
 from momostream.feeds.source import FeedError
 
 __all__ = ["BUFFER_SIZE", "MAX_LINE", "READ_ERRORS", "ByteStream", "LineReader", "buffered", "feed_error", "is_blank"]

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol, Self, TypeVar
 from urllib.parse import parse_qsl, unquote, urlsplit
 
-from momostream.feeds.rows import BadRow, Json, Rejected, Row, RowReader
+from momostream.feeds.formats import BadRow, Json, Rejected, Row, RowReader
 from momostream.feeds.source import FeedError
 
 __all__ = [

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
+from momostream.feeds.formats import BadRow, Rejected, Row, shown
 from momostream.feeds.messages import (
     LONGEST_DELAY,
     PAUSE,
@@ -24,7 +25,6 @@ from momostream.feeds.messages import (
     retry,
     send_in_slices,
 )
-from momostream.feeds.rows import BadRow, Rejected, Row, shown
 from momostream.feeds.source import FeedError
 
 __all__ = ["MqttFeed", "MqttOutlet"]

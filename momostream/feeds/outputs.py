@@ -17,8 +17,8 @@ from types import TracebackType
 from typing import Any, BinaryIO, NamedTuple, Self
 
 from momostream.distributions.forecast import Forecast
-from momostream.distributions.values import PredictedValues
-from momostream.feeds.rows import Row
+from momostream.distributions.predicted import PredictedValues
+from momostream.feeds.formats import Row
 
 __all__ = ["FORMATS", "Lines", "PredictionLines", "Sink", "Written", "alarm_texts", "format_for"]
 

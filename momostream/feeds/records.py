@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
+from momostream.feeds.formats import BadRow, Format
 from momostream.feeds.lines import MAX_LINE, READ_ERRORS, LineReader, feed_error, is_blank
-from momostream.feeds.rows import BadRow, Format
 
 __all__ = ["MAX_ROW_LINES", "Record", "RecordReader"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, Protocol
 
-from momostream.feeds.rows import Rejected, Row
+from momostream.feeds.formats import Rejected, Row
 
 __all__ = ["Event", "FeedError", "Source", "rejection"]
 

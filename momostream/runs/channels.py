@@ -11,10 +11,10 @@ from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import Any, NamedTuple
 
-from momostream.distributions.values import PredictedValues
+from momostream.distributions.predicted import PredictedValues
 from momostream.feeds.brokers import Outlet
+from momostream.feeds.formats import Row
 from momostream.feeds.outputs import PredictionLines, Sink, Written, alarm_texts
-from momostream.feeds.rows import Row
 from momostream.runs.plan import Plan, Step
 from momostream.storage.store import DeadLetter, Output, Store
 

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from momostream.feeds import Source
+from momostream.feeds.formats import Rejected, Row
 from momostream.feeds.outputs import Written
-from momostream.feeds.rows import Rejected, Row
 from momostream.runs.channels import Channels
 from momostream.runs.fleet import Fleet
 from momostream.storage.store import Position

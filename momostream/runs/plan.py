@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from momostream.estimators.regressor import MOMoGPRegressor
-from momostream.feeds.rows import Row
+from momostream.feeds.formats import Row
 from momostream.runs.fleet import Fleet
 
 if TYPE_CHECKING:

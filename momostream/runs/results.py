@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
-from momostream.distributions.values import PredictedValues
-from momostream.feeds.rows import Row
+from momostream.distributions.predicted import PredictedValues
+from momostream.feeds.formats import Row
 from momostream.runs.plan import Plan, shares
 from momostream.runs.scores import Track
 

@@ -23,10 +23,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from threadpoolctl import threadpool_limits
 
-from momostream.distributions.values import PredictedValues
+from momostream.distributions.predicted import PredictedValues
 from momostream.feeds import Event, FeedError, Source, rejection
+from momostream.feeds.formats import Rejected, Row
 from momostream.feeds.outputs import Written
-from momostream.feeds.rows import Rejected, Row
 from momostream.runs.channels import ONLY, Channel, Channels, OutputLine, letter_text, model_key
 from momostream.runs.commits import Commits, source_name
 from momostream.runs.fleet import Fleet

@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from momostream._numbers import as_number
 from momostream.distributions.bounded import TargetMap
 from momostream.distributions.forecast import Forecast
+from momostream.distributions.predicted import PredictedValues
 from momostream.distributions.scores import absolute_error, is_inside, pit_bins, squared_error
-from momostream.distributions.values import PredictedValues
 from momostream.estimators.vocabulary import Vocabulary
 from momostream.horizon.calendar import AWARE, NUMBER, as_time
 

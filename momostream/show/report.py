@@ -104,7 +104,7 @@ def write_report(
     --------
     >>> import tempfile
     >>> from momostream import MOMoGPRegressor
-    >>> from momostream.distributions.values import PredictedValues
+    >>> from momostream.distributions.predicted import PredictedValues
     >>> model, track = MOMoGPRegressor(seed=0), Track(["power"])
     >>> for row in range(1, 61):
     ...     x, y = {"wind": row % 7}, {"power": 3.0 * (row % 7)}

@@ -13,8 +13,8 @@ from threadpoolctl import threadpool_limits
 
 from benchmarks.tools.fleet_spark import LOCAL, PLAN, kill_spark, start_session
 from momostream.datasets.wind import WindFarm
-from momostream.distributions.values import PredictedValues
-from momostream.feeds.rows import Row
+from momostream.distributions.predicted import PredictedValues
+from momostream.feeds.formats import Row
 from momostream.runs.fleet import Fleet
 from momostream.runs.plan import Plan, make_model, take_rows
 from momostream.storage.blocks import Parts

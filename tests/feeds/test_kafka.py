@@ -11,7 +11,7 @@ import pytest
 from benchmarks.tools.brokers import MockKafka, free_port, publish_kafka
 from momostream.feeds import kafka
 from momostream.feeds.brokers import KafkaFeed, KafkaOutlet, open_outlet
-from momostream.feeds.rows import Row
+from momostream.feeds.formats import Row
 from momostream.feeds.source import FeedError
 from tests.feeds.messaging import LIMIT, commit, needs_kafka, take
 

@@ -13,7 +13,7 @@ import pytest
 
 from benchmarks.tools.brokers import Mosquitto, free_port, publish_mqtt
 from momostream.feeds.brokers import MqttFeed, MqttOutlet, open_outlet
-from momostream.feeds.rows import Rejected, Row
+from momostream.feeds.formats import Rejected, Row
 from momostream.feeds.source import FeedError
 from tests.feeds.messaging import LIMIT, commit, leave, needs_mqtt, offsets, rows, take
 

@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 
 from momostream import MOMoGPForecaster
-from momostream.distributions.values import PredictedValues
+from momostream.distributions.predicted import PredictedValues
+from momostream.feeds.formats import Row
 from momostream.feeds.outputs import PredictionLines, Sink, Written, alarm_texts, format_for
-from momostream.feeds.rows import Row
 
 
 def outlook(*means):

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from momostream import MOMoGPForecaster, MOMoGPRegressor
-from momostream.distributions.values import PredictedValues
+from momostream.distributions.predicted import PredictedValues
 from momostream.runs import scores
 from momostream.runs.scores import Track
 from momostream.storage import container

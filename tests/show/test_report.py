@@ -14,7 +14,7 @@ import pytest
 from PIL import Image
 
 from momostream import MOMoGPForecaster, MOMoGPRegressor, __version__
-from momostream.distributions.values import PredictedValues
+from momostream.distributions.predicted import PredictedValues
 from momostream.runs.scores import Track
 from momostream.show import report
 from momostream.show.report import write_report

@@ -63,7 +63,7 @@ def plot_scores(track: Track) -> Figure:
 
     Examples
     --------
-    >>> from momostream.distributions.values import PredictedValues
+    >>> from momostream.distributions.predicted import PredictedValues
     >>> from momostream import MOMoGPRegressor
     >>> model, track = MOMoGPRegressor(experts=("lags",), seed=0), Track(["power"])
     >>> for row in range(1, 101):

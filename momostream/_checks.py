@@ -78,7 +78,7 @@ def positive(most: float) -> Constraint:
 
 
 def _is_number(value: Any) -> bool:
-    return isinstance(value, float | int | np.floating | np.integer) and not isinstance(value, bool)
+    return isinstance(value, float | int) and not isinstance(value, bool)
 
 
 def flag() -> Constraint:

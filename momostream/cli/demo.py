@@ -27,6 +27,7 @@ def demo(
     """
     require_matplotlib("the demo")
     with explain_compiling():
+        import momostream.estimators.forecaster  # noqa: F401
         from momostream.cli.demo_feed import run_demo
 
     print(f"report: {run_demo(folder, rows, horizon, seed or 0)}")

@@ -50,6 +50,9 @@ def fit(
     with open_checked(feed, columns, file_format, bad_rows) as source:
         with explain_compiling(quiet):
             from momostream.runs.run import Run
+
+            if columns.horizon is not None:
+                import momostream.estimators.forecaster  # noqa: F401
         plan = plan_for(source, columns)
         with open_fleet(plan, parse_settings(model, columns.horizon)) as fleet:
             work = Run(source, fleet, plan, bad_rows=bad_rows.value, on_bad=notify, learn_only=True)

@@ -72,6 +72,7 @@ def forecast(
     predicts the targets of each row of FEED.
     """
     with explain_compiling():
+        import momostream.kernels.horizon
         import momostream.runs.run
         from momostream.estimators.regressor import MOMoGPRegressor
 

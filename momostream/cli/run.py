@@ -81,7 +81,10 @@ def run(
     with request.open_feed() as source:
         # Only now: errors found so far need not wait for these imports.
         with explain_compiling(quiet):
-            import momostream.runs.run  # noqa: F401
+            import momostream.runs.run
+
+            if columns.horizon is not None:
+                import momostream.estimators.forecaster  # noqa: F401
         plan = plan_for(source, columns, predictions.level, predictions.every, key)
         with request.open_fleet(plan) as fleet:
             # The run finds its position in the feed before any output is touched.

@@ -22,7 +22,7 @@ __all__ = ["ONLY", "Channel", "Channels", "OutputLine", "letter_text", "model_ke
 
 #: Key of the model of a feed without keys.
 ONLY = "model"
-# PredictionLines that are sent to a broker at once.
+# Lines that are sent to a broker at once.
 N_SENT = 5000
 
 

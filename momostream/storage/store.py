@@ -369,8 +369,6 @@ class Store(Database):
             notes: dict[str, Any] = container.loads(as_bytes(self._meta("notes")), "notes")[1]
             return notes
 
-    # ------------------------------------------------------------------ small things
-
 
 def _span(number: int) -> tuple[int, int]:
     return number << POSITION_BITS, (number + 1) << POSITION_BITS

@@ -154,7 +154,7 @@ class StreamModel:
         location, std = self.stack.planes[LOCATION], self.stack.planes[STD]
         parts: list[Multivariate] = []
         for tree, view in zip(self.trees, self.circuits.views, strict=True):
-            parts.append(tree.distribution(tree.root, view, self.n_targets))
+            parts.append(tree.distribution(tree.root, view, self.n_targets, self._token))
         for k in range(len(parts), len(shares)):
             scale = np.where(np.isfinite(std[k]) & (std[k] > 0.0), std[k], 1.0)
             parts.append(StudentT(location[k][None].copy(), np.diag(scale**2), 10.0))

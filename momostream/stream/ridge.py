@@ -87,6 +87,8 @@ class DiscountedRidge:
             raise np.linalg.LinAlgError("the moments of the lags are not finite")
         inverse, _ = lapack.dpotri(U)
         inverse = np.triu(inverse) + np.triu(inverse, 1).T
+        if not np.isfinite(inverse).all():
+            raise np.linalg.LinAlgError("the moments of the lags are not finite")
         # The units of a feature that has not varied are not known: it has no weight until it varies.
         inverse[still], inverse[:, still] = 0.0, 0.0
         self.P[k, :width, :width] = inverse

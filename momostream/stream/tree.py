@@ -351,20 +351,24 @@ class Tree:
         for leaf in self.leaves(node):
             leaf.busy = kind
 
-    def distribution(self, node: Node, x: Array, targets: int) -> Multivariate:
-        """The exact distribution of a row below a node, as a mixture of independent Student-t's."""
+    def distribution(self, node: Node, x: Array, targets: int, token: int) -> Multivariate:
+        """The exact distribution below a node of the row that was predicted with this token.
+
+        A mixture of independent Student-t's.
+        """
         if isinstance(node, Leaf):
             location, std = np.empty((2, targets))
-            node.predict(x, location, std, next_token())
+            node.predict(x, location, std, token)
             # Below, there is no variance, and next to none is known of an output that has not been seen.
             dof = math.inf if self.growth.coupling == "independent" else max(float(node.outputs[3].min()), LEAST_DOF)
             return StudentT(location[None], np.diag(std**2), dof)
         if isinstance(node, Gate):
-            return self.distribution(node.children[bisect_left(node.cuts, x[node.column])], x, targets)
+            return self.distribution(node.children[bisect_left(node.cuts, x[node.column])], x, targets, token)
         if isinstance(node, Bundle):
-            parts = [self.distribution(c, x, len(p)) for c, p in zip(node.children, node.positions, strict=True)]
+            each = zip(node.children, node.positions, strict=True)
+            parts = [self.distribution(child, x, len(positions), token) for child, positions in each]
             return Product(parts, node.positions)
-        return Mixture(node.log_weights[:, 0], [self.distribution(child, x, targets) for child in node.children])
+        return Mixture(node.log_weights[:, 0], [self.distribution(child, x, targets, token) for child in node.children])
 
     # ------------------------------------------------------------------ growing
 

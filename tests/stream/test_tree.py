@@ -355,7 +355,7 @@ def test_the_distribution_has_the_mean_that_is_predicted(options):
     fill_up(stream, 20, rng)
     point, _ = random_row(rng, 80, 2, 4)
     location, _ = stream.predict(point)
-    distribution = stream.tree.distribution(stream.tree.root, np.ascontiguousarray(point), 4)
+    distribution = stream.tree.distribution(stream.tree.root, np.ascontiguousarray(point), 4, next_token())
     assert_allclose(distribution.mean[0], location, rtol=1e-9)
 
 

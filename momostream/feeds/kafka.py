@@ -72,7 +72,8 @@ class KafkaFeed(BrokerFeed):
     Raises
     ------
     FeedError
-        The broker cannot be reached in time, the topic does not exist, or it ends before the position: it is another topic.
+        The broker cannot be reached in time, the topic does not exist, or it ends before the position: it is another
+        topic.
     """
 
     def __init__(

@@ -117,8 +117,8 @@ class Run:
     Attributes
     ----------
     predictions, alarms, dead : Channel or None
-        Channels of predictions, alarms and dead letters; to be set before `run`. Without a channel, predictions and alarms
-        are not written; the store has dead letters in any case.
+        Channels of predictions, alarms and dead letters; to be set before `run`. Without a channel, predictions and
+        alarms are not written; the store has dead letters in any case.
     lines : PredictionLines or None
         Format of the predictions; to be set before `run`.
     n_rows, n_bad : int

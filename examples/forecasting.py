@@ -109,7 +109,7 @@ def main() -> None:
     print(f"  the highest flapwise moment will be between {low:,.0f} and {high:,.0f} kN m nine times out of ten")
     print(f"  higher than in the last ten seconds: {np.mean(highest > before):.0%}")
 
-    print("\nWho forecasts? Weights of the experts now, means over the steps")
+    print("\nWeights of the experts now, means over the steps")
     print(model.weights[SERIES].round(2).to_string())
 
     folder.mkdir(parents=True, exist_ok=True)

@@ -203,7 +203,7 @@ class HorizonModel:
     def simulate(self, n_paths: int, horizon: int, X: Array | None, rng: np.random.Generator) -> JointForecast:
         """The distribution of any number of steps, by paths that are drawn step by step and fed back; see `Paths`."""
         if self.settings.horizon != 1:
-            raise ValueError(f"paths are drawn by models of one step, this one has {self.settings.horizon}")
+            raise ValueError(f"only models of one step draw paths, this one has {self.settings.horizon} steps")
         return Paths(self, n_paths, horizon, X, rng).joint()
 
     @property

@@ -363,7 +363,7 @@ class Run:
         """How far the file of a channel had been written at the last commit; None for no file."""
         return self.commits.files.get(table)
 
-    # ------------------------------------------------------------------ what people see
+    # ------------------------------------------------------------------ results
 
     predictions = _of_channels("predictions")
     alarms = _of_channels("alarms")

@@ -33,7 +33,7 @@ LAGGED = {"etth1_lags": "etth1"}
 
 
 class Case(NamedTuple):
-    """What is forecast of a file: ``kinds`` of columns but not ``without``, ``horizons`` and ``season`` in rows.
+    """A task of forecasting a file: ``kinds`` of columns but not ``without``, ``horizons`` and ``season`` in rows.
 
     Rows are every ``step``-th from ``first`` on, ``rows`` of them.
     """
@@ -56,7 +56,7 @@ FORECASTS = {
     "openfast_5mw_land_wturb": Case(("inputs", "targets"), (20,), None, 3600, first=1600, step=2),
     "beijing_pm25_12sites": Case(("targets",), (6,), 24, 4000),
 }
-# Series to forecast are standardised by so many rows.
+# Rows by which the series to forecast are standardised.
 SCALED_BY = 500
 
 
@@ -89,14 +89,14 @@ class Series(NamedTuple):
 
 def folder() -> Path:
     """The folder of the data sets; exits with a message if they are not there."""
-    place = Path(os.environ.get("MOMOSTREAM_DATA", ROOT.parent / "shared" / "data"))
-    if not (place / "columns.json").is_file():
-        raise SystemExit(f"no data sets in {place}: set MOMOSTREAM_DATA to the folder that holds columns.json")
-    return place
+    path = Path(os.environ.get("MOMOSTREAM_DATA", ROOT.parent / "shared" / "data"))
+    if not (path / "columns.json").is_file():
+        raise SystemExit(f"no data sets in {path}: set MOMOSTREAM_DATA to the folder that holds columns.json")
+    return path
 
 
 def about() -> dict[str, Any]:
-    """What ``columns.json`` says about each set."""
+    """The contents of ``columns.json``, by set."""
     described: dict[str, Any] = json.loads((folder() / "columns.json").read_text())
     return described
 

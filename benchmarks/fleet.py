@@ -2,8 +2,8 @@
 
     python -m benchmarks.fleet [embedded | spark | dask | kills | disk ...] [--keys 1 100 10000] [--quick]
 
-Simulated turbines, 8 inputs and 6 outputs each; every row is predicted with a mean and an interval of 90 % for each
-output, then learnt. `embedded` runs them over a CSV file into a store, beside the same models without feed, fleet or
+Simulated turbines, 8 inputs and 6 targets each; every row is predicted with a mean and an interval of 90 % for each
+target, then learnt. `embedded` runs them over a CSV file into a store, beside the same models without feed, fleet or
 store in the same process; `spark` over files on a local machine and on a local cluster; `dask` fits a batch on workers
 of Dask; `kills` ends runs by SIGKILL at random moments and compares what they leave with what an undisturbed run has
 left; `disk` tries full disks and damaged stores. Goes to ``results/fleet.md``, which shows the newest of each trial.
@@ -113,11 +113,11 @@ def run_embedded(path: Path, store: Path, share: tuple[int, int] | None, budget:
     """Run over a file; rows, seconds, bytes."""
     began, wall, before = time.process_time(), time.monotonic(), written_bytes()
     with Feed(path, PLAN.columns, "time", key="turbine") as feed, Store(store) as opened:
-        with Fleet(make_model(PLAN, SETTINGS), store=opened, memory_budget=budget, kin=False) as fleet:
+        with Fleet(make_model(PLAN, SETTINGS), store=opened, memory_budget=budget, warm_start=False) as fleet:
             run = Run(feed, fleet, PLAN, bad_rows="skip", share=share)
             run.lines = PredictionLines(PLAN.targets, False, "jsonl" if in_store else "csv", PLAN.key)
-            place = None if in_store else Sink(store.with_suffix(".csv"), run.lines.header)
-            run.predictions = Channel("outputs", place)
+            sink = None if in_store else Sink(store.with_suffix(".csv"), run.lines.header)
+            run.predictions = Channel("outputs", sink)
             of_models = []
             commit = fleet.commit
 
@@ -127,8 +127,8 @@ def run_embedded(path: Path, store: Path, share: tuple[int, int] | None, budget:
 
             fleet.commit = counted  # type: ignore[method-assign]
             run.run()
-            if place is not None:
-                place.close()
+            if sink is not None:
+                sink.close()
             found = {"rows": run.n_rows, "bad": run.n_bad, "keys": len(fleet), "live": fleet.n_live}
     cpu, seconds = time.process_time() - began, time.monotonic() - wall
     return found | {
@@ -262,9 +262,9 @@ def on_a_full_disk(folder: Path, command: list[str]) -> str:
         store = disk / "farm.db"
         first = call([*command, "--store", str(store), "--commit-every", "200"])
         with Store(store, read_only=True) as reader:
-            stands = reader.sources()[0].number if reader.sources() else 0
+            last = reader.sources()[0].number if reader.sources() else 0
             models = sum(reader.load(key).n_rows for key in reader.keys())
-        return f"{first}; the store can be read, stopped after row {stands:,}, and its models have {models:,} rows"
+        return f"{first}; the store can be read, stopped after row {last:,}, and its models have {models:,} rows"
     finally:
         subprocess.run(["umount", str(disk)], check=False)
 

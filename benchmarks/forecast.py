@@ -177,7 +177,7 @@ def run(model: Model, Y: Array, horizon: int, cap: float = np.inf, stride: int =
     Parameters
     ----------
     stride
-        Every so many origins are scored.
+        Origins from one that is scored to the next.
 
     Returns
     -------
@@ -266,7 +266,7 @@ def main() -> None:
     parser.add_argument("feeds", nargs="*", help="by default all")
     parser.add_argument("--horizons", nargs="+", type=int, help="only these; by default all of each feed")
     parser.add_argument("--models", nargs="+", choices=MODELS, default=list(MODELS))
-    parser.add_argument("--rows", type=int, help="at most so many rows; by default as many as each feed has")
+    parser.add_argument("--rows", type=int, help="most rows of each feed (default: all)")
     parser.add_argument("--cap", type=float, default=300.0, help="CPU seconds of a run")
     parser.add_argument("--quick", action="store_true", help="two feeds, 900 rows, three models; nothing is kept")
     options = options_unless_task(parser, measure)
@@ -275,7 +275,7 @@ def main() -> None:
         options = parser.parse_args()
     unknown = set(options.feeds) - set(FORECASTS)
     if unknown:
-        parser.error(f"no such feed: {', '.join(sorted(unknown))}; there are {', '.join(FORECASTS)}")
+        parser.error(f"unknown feed {', '.join(sorted(unknown))}; the feeds are {', '.join(FORECASTS)}")
     carry_out("forecast", tasks(options), title, report, keep=not options.quick)
 
 

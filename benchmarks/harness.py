@@ -126,7 +126,7 @@ def in_own_process(module: str, task: dict[str, Any]) -> dict[str, Any]:
 
 
 def in_this_process(module: str, task: dict[str, Any]) -> dict[str, Any]:
-    """The same without a process: for quick runs, most of whose time would be starts and whose figures nobody keeps."""
+    """The same without a process: for quick runs, most of whose time would be starts and whose figures are not kept."""
     answer: dict[str, Any] = json.loads(json.dumps(import_module(module).measure(task)))
     return answer
 

@@ -123,7 +123,7 @@ def measure(task: dict[str, Any]) -> dict[str, Any]:
     if task["model"] in ("momogp", "dsmgp", "sumgp"):
         make_uniform(model.model_)
         answer["scores"]["uniform"] = scores(model.predict_distribution(split.X_test), split.Y_test)
-    answer["regions"] = sum(len(member.regions) for member in model.model_.experts if hasattr(member, "regions"))
+    answer["regions"] = sum(len(expert.regions) for expert in model.model_.experts if hasattr(expert, "regions"))
     answer["gigabytes"] = peak_gigabytes()
     return answer
 
@@ -143,8 +143,8 @@ def load(task: dict[str, Any]) -> Split:
 
 def make_uniform(model: Any) -> None:
     """Set the weights of all sums to uniform: the published code's weights are nearly so."""
-    for member in model.experts:
-        for node in member.circuit.nodes:
+    for expert in model.experts:
+        for node in expert.circuit.nodes:
             if node.log_weights is not None:
                 node.log_weights = np.full(len(node.children), -np.log(len(node.children)))
 
@@ -160,7 +160,7 @@ def shut_down_workers() -> None:
 
 
 def tasks(parts: list[str], seeds: int, quick: bool) -> list[dict[str, Any]]:
-    """All fits of a run, the most telling first."""
+    """All fits of a run, the most informative first."""
     if quick:
         small: dict[str, Any] = {"part": "split", "set": "windturbine", "seed": 0, "rows": 600}
         return [

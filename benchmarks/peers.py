@@ -150,7 +150,7 @@ def tasks(options: argparse.Namespace) -> list[Result]:
     listed: list[Result] = []
     models = {job: [model for model in MODELS[job] if model in (options.models or MODELS[job])] for job in MODELS}
     if set(models["forecast"]) & set(PEERS) and statsforecast_version() is None:
-        print("statsforecast is not there: left out", file=sys.stderr)
+        print("statsforecast is not installed where MOMOSTREAM_STATSFORECAST points: left out", file=sys.stderr)
         models["forecast"] = [model for model in models["forecast"] if model not in PEERS]
     if "stream" in options.jobs:
         listed += [
@@ -184,7 +184,7 @@ def main() -> None:
         options = parser.parse_args()
     unknown = set(options.feeds) - set(known)
     if unknown:
-        parser.error(f"no such feed: {', '.join(sorted(unknown))}; there are {', '.join(known)}")
+        parser.error(f"unknown feed {', '.join(sorted(unknown))}; the feeds are {', '.join(known)}")
     keep = not options.quick
     carry_out("peers", tasks(options), lambda task: f"{task['job']}, {task['feed']}, {task['model']}", report, keep)
     if keep:

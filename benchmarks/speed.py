@@ -170,7 +170,7 @@ def answer(header: list[str], lines: list[list[Any]], targets: list[Answer]) -> 
 def row(n_rows: int) -> Answer:
     """One row against the triangular solves that it cannot avoid, microseconds.
 
-    256 rows per expert at most; medians over the rows after the first third. The solves are done on the factors that
+    256 rows per leaf at most; medians over the rows after the first third. The solves are done on the factors that
     the row has just used, after half of the rows, drawn by lot; the model is timed on the rows that follow none, which
     find nothing in the cache that they would not have found anyway.
     """
@@ -477,7 +477,7 @@ def report(answers: list[Answer]) -> str:
     """The newest answer to each question."""
     newest = {found["question"]: found for found in answers}
     parts = [
-        "# What a row costs",
+        "# The cost of a row",
         origin("speed", list(newest.values())),
         f"{N_INPUTS} inputs, {N_TARGETS} targets where not said otherwise.",
     ]
@@ -514,7 +514,7 @@ def main() -> None:
     options = options_unless_task(parser, measure)
     unknown = set(options.questions) - set(QUESTIONS)
     if unknown:
-        parser.error(f"no such question: {', '.join(sorted(unknown))}; there are {', '.join(QUESTIONS)}")
+        parser.error(f"unknown question {', '.join(sorted(unknown))}; the questions are {', '.join(QUESTIONS)}")
     if options.rows is not None and options.rows < LEAST_ROWS:
         parser.error(f"--rows must be at least {LEAST_ROWS}")
     where = about()

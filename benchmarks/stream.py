@@ -289,7 +289,7 @@ def tasks(options: argparse.Namespace) -> list[Result]:
             continue
         for model in options.models:
             if model == "yardstick" and (options.missing or yardstick() is None):
-                print("the yardstick is not there or knows no gaps: left out", file=sys.stderr)
+                print("the yardstick is missing, or does not support --missing: left out", file=sys.stderr)
                 continue
             listed += [
                 {
@@ -325,7 +325,7 @@ def main() -> None:
         parser.error(f"the first {UNSCORED} rows are not scored: --rows must be larger")
     unknown = set(options.feeds) - set(feeds())
     if unknown:
-        parser.error(f"no such feed: {', '.join(sorted(unknown))}; there are {', '.join(feeds())}")
+        parser.error(f"unknown feed {', '.join(sorted(unknown))}; the feeds are {', '.join(feeds())}")
     carry_out("stream", tasks(options), lambda task: f"{task['feed']}, {task['model']}", report, keep=not options.quick)
 
 

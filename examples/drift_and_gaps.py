@@ -75,7 +75,7 @@ def main() -> None:
         numbers = f"{inside['flow']:10.0%}{inside['pressure']:10.0%}{width['flow']:10.2f}{width['pressure']:10.2f}"
         print(f"{name:>18}{f'{rows.start}-{rows.stop - 1}':>12}{numbers}")
 
-    print(f"\nThe impeller wears at row {WEAR}. Drift was seen after rows: {model.drift_events}")
+    print(f"\nThe impeller wears at row {WEAR}. Drift was detected after rows: {model.drift_events}")
     print("\nWithout its inputs a row is predicted from the means of the past and from the rows before it:")
     print(model.predict_one({}, with_dist=True))
     print()

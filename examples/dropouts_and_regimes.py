@@ -64,7 +64,7 @@ def with_truth(forecasts: pd.DataFrame, truth: pd.DataFrame) -> pd.DataFrame:
 
 
 def main() -> None:
-    """Two models on the same rows; what their intervals held, and how wide they were."""
+    """Two models on the same rows; coverage and width of their intervals."""
     truth = pump_station(N_ROWS)
     reported = as_reported(truth)
     print(f"{len(reported):,} of {N_ROWS:,} rows arrive; a forecast of {HORIZON} minutes every {STEP} rows\n")
@@ -85,7 +85,7 @@ def main() -> None:
         columns[f"width, {name}"] = flow.groupby("phase", observed=True)["width"].mean().round(1)
     print(pd.DataFrame(columns).to_string())
 
-    print("\nWidth of the interval of the flow in a minute, while the meter says nothing")
+    print("\nWidth of the interval of the flow in a minute, while the meter is silent")
     table = tables["conformal"]
     is_next = (table["series"] == "flow") & (table["step"] == 1)
     for _, line in table[is_next & table["silent for"].between(-10, len(SILENT) + 10)].iloc[::2].iterrows():

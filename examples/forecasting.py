@@ -105,11 +105,11 @@ def main() -> None:
     highest = forecast.sample(2000, seed=0)[:, :, forecast.series.index("flap_1")].max(axis=1)
     low, high = np.quantile(highest, [0.05, 0.95])
     before = readings["flap_1"][-HORIZON:].max()
-    print("\nSteps go together, so questions about the whole stretch have answers:")
+    print("\nSteps are forecast jointly, so questions about the whole stretch have answers:")
     print(f"  the highest flapwise moment will be between {low:,.0f} and {high:,.0f} kN m nine times out of ten")
     print(f"  higher than in the last ten seconds: {np.mean(highest > before):.0%}")
 
-    print("\nWho forecasts? Weights of the experts now, means over the steps")
+    print("\nWeights of the experts now, means over the steps")
     print(model.weights[SERIES].round(2).to_string())
 
     folder.mkdir(parents=True, exist_ok=True)

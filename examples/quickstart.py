@@ -23,14 +23,14 @@ from momostream.plotting import plot_circuit, plot_correlation, plot_lengthscale
 from momostream.sklearn import MOMoGPRegressor
 
 INPUTS = ["lidar", "wind", "turbulence", "yaw", "density", "rotor", "pitch", "power"]
-OUTPUTS = ["power", "rotor", "moment", "acceleration"]
+TARGETS = ["power", "rotor", "moment", "acceleration"]
 UNITS = ["kW", "rpm", "kNm", "mg"]
 N_TRAINING, N_HELD_OUT = 1000, 300
 
 
-def autoregression(n_steps: int, memory: float, spread: float, rng: np.random.Generator) -> np.ndarray:
+def autoregression(n_steps: int, memory: float, std: float, rng: np.random.Generator) -> np.ndarray:
     """A wandering series around zero with this standard deviation."""
-    values = spread * rng.normal(size=n_steps)
+    values = std * rng.normal(size=n_steps)
     for t in range(1, n_steps):
         values[t] = memory * values[t - 1] + np.sqrt(1 - memory**2) * values[t]
     return values
@@ -75,7 +75,7 @@ def simulate_turbine(n_steps: int, seed: int = 0) -> pd.DataFrame:
 
 
 def rmse(prediction: np.ndarray | pd.DataFrame, truth: pd.DataFrame) -> np.ndarray:
-    """Root mean squared error of each output."""
+    """Root mean squared error of each target."""
     return np.asarray(np.sqrt(np.mean((np.asarray(prediction) - truth.to_numpy()) ** 2, axis=0)))
 
 
@@ -85,8 +85,8 @@ def line(title: str, cells: Sequence[object]) -> str:
 
 
 def table(rows: dict[str, np.ndarray], units: bool = True) -> str:
-    """Lines of numbers under the names of the outputs; NaN is a value that is known."""
-    lines = [line("", OUTPUTS)] + ([line("", UNITS)] if units else [])
+    """Lines of numbers under the names of the targets; NaN is a value that is known."""
+    lines = [line("", TARGETS)] + ([line("", UNITS)] if units else [])
     for title, values in rows.items():
         lines.append(line(title, ["known" if np.isnan(value) else f"{value:.3g}" for value in values]))
     return "\n".join(lines)
@@ -99,17 +99,17 @@ def main() -> None:
     folder = parser.parse_args().folder
 
     readings = simulate_turbine(N_TRAINING + N_HELD_OUT + 1)
-    X, Y, latest = readings[INPUTS].iloc[:-1], readings[OUTPUTS].iloc[1:], readings[OUTPUTS].iloc[:-1]
+    X, Y, latest = readings[INPUTS].iloc[:-1], readings[TARGETS].iloc[1:], readings[TARGETS].iloc[:-1]
     X_new, Y_new, latest = X[N_TRAINING:], Y[N_TRAINING:], latest[N_TRAINING:]
     X, Y = X[:N_TRAINING], Y[:N_TRAINING]
 
-    print(f"Fitting {len(X):,} rows, {len(INPUTS)} inputs, {len(OUTPUTS)} outputs ...")
+    print(f"Fitting {len(X):,} rows, {len(INPUTS)} inputs, {len(TARGETS)} targets ...")
     started = time.perf_counter()
     # At most 500 rows per region, so that there are gates to look at. By default, so few rows would be one region.
     model = MOMoGPRegressor(max_points=500, random_state=0).fit(X, Y)
     print(f"done in {time.perf_counter() - started:.0f} s\n")
 
-    # One joint distribution of the four outputs for each of the later rows, none of which the model has seen.
+    # One joint distribution of the four targets for each of the later rows, none of which the model has seen.
     distribution = model.predict_distribution(X_new)
     linear = LinearRegression().fit(X, Y)
     straight = linear.predict(X_new)
@@ -125,27 +125,27 @@ def main() -> None:
         coverage[f"{100 * level:.0f} % interval"] = np.mean((lower <= Y_new) & (Y_new <= upper), axis=0)
     print(table(coverage, units=False))
 
-    print("\nNegative log density of all four outputs together, mean per row (lower is better)")
+    print("\nNegative log density of all four targets together, mean per row (lower is better)")
     residual_covariance = np.cov((Y - linear.predict(X)).T)
     gaussian = multivariate_normal(cov=residual_covariance).logpdf(Y_new - straight)
     print(line("momostream", [f"{-distribution.log_pdf(Y_new).mean():.2f}"]))
-    print(line("  as if outputs were independent", [f"{-distribution.log_pdf_each(Y_new).sum(axis=1).mean():.2f}"]))
+    print(line("  as if targets were independent", [f"{-distribution.log_pdf_each(Y_new).sum(axis=1).mean():.2f}"]))
     print(line("linear regression, Gaussian", [f"{-gaussian.mean():.2f}"]))
 
-    print("\nOnce the power of a row is known, its other outputs are known better")
+    print("\nOnce the power of a row is known, its other targets are known better")
     given = distribution.condition({"power": Y_new["power"]})
     known = np.array([np.nan])
     rows = {
         "predicted deviation": distribution.std.mean(axis=0),
         "predicted deviation, given power": np.append(known, given.std.mean(axis=0)),
         "error": errors["momostream"],
-        "error, given power": np.append(known, rmse(given.mean, Y_new[OUTPUTS[1:]])),
+        "error, given power": np.append(known, rmse(given.mean, Y_new[TARGETS[1:]])),
     }
     print(table(rows))
 
     print("\nThe circuit: weights of sums, cuts of gates, rows of regions")
     print(model.describe())
-    print("\nWeights of the experts for each output")
+    print("\nWeights of the experts for each target")
     print(model.weights_.round(3).to_string())
 
     folder.mkdir(parents=True, exist_ok=True)

@@ -33,17 +33,17 @@ def write_rows(folder: Path) -> None:
     frame = pd.DataFrame([{"turbine": key, **x, **y} for key, x, y in rows])
     # Instants: Spark takes times without a zone for those of the session.
     frame["time"] = frame["time"].dt.tz_localize("UTC")
-    nobody = frame.tail(1).assign(turbine=None)
+    keyless = frame.tail(1).assign(turbine=None)
     folder.mkdir()
     for n in range(N_FILES):
         part = frame[n * size : (n + 1) * size]
         if n == N_FILES - 1:
-            part = pd.concat([part, frame.iloc[[5]], nobody])
+            part = pd.concat([part, frame.iloc[[5]], keyless])
         part.to_parquet(folder / f"{n}.parquet")
 
 
 def start_spark(log: Path) -> SparkSession:
-    """A session on two cores; what Java has to say goes into a file."""
+    """A session on two cores; messages of Java go into a file."""
     # Workers run the same Python as this.
     os.environ["PYSPARK_PYTHON"] = sys.executable
     settings = {**SETTINGS, "spark.sql.shuffle.partitions": "2", "spark.ui.showConsoleProgress": "false"}
@@ -57,7 +57,7 @@ def start_spark(log: Path) -> SparkSession:
 
 
 def main() -> None:
-    """Write rows, stream them, read what came out."""
+    """Write rows, stream them, read the results."""
     # PySpark says so at every start.
     warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas", FutureWarning)
     with TemporaryDirectory() as temporary:

@@ -51,14 +51,14 @@ def main() -> None:
     print(distribution)
     for name, (low, high) in distribution.interval(0.9).items():
         print(f"  {name} between {low:.0f} and {high:.0f} nine times out of ten; it was {y[name]:.0f}")
-    print(f"How surprising that is, from 0 to 1:        {model.score_one(x, y):.4f}")
+    print(f"Its anomaly score, from 0 to 1:             {model.score_one(x, y):.4f}")
     broken = {**y, "flap_1": 0.8 * y["flap_1"]}
     print(f"With a gauge that shows a fifth too little: {model.score_one(x, broken):.4f}\n")
 
     print("Once one blade is known, the others are known better: they feel the same gusts")
     print(distribution.condition({"flap_1": y["flap_1"]}))
 
-    print("\nWhy? Share of each expert, and the stored row that resembles this one most")
+    print("\nReasons: share of each expert, and the stored row that resembles this one most")
     why = model.explain_one(x, n_neighbours=1)
     for expert, shares in why["experts"].items():
         print(f"  {expert:>15} " + "".join(f"{name:>8} {shares[name]:4.2f}" for name in TARGETS))

@@ -1,4 +1,4 @@
-"""Double the size of a picture, as in the MOMoGP paper: positions of pixels are the inputs, their colours the outputs.
+"""Double the size of a picture, as in the MOMoGP paper: positions of pixels are the inputs, their colours the targets.
 
 The middle 64 x 64 pixels of each of the two pictures that come with scikit-learn are halved to 32 x 32 and restored.
 Halving takes means of 2 x 2 pixels, as a camera with half as many pixels would; taking every second pixel instead

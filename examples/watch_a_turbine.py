@@ -109,7 +109,7 @@ def main() -> None:
     alarms = {name: watched[watched[name] > ALARM] for name in ("learning", "frozen")}
 
     print(f"{N_ROWS:,} rows of ten seconds, predicted and then learnt\n{track.summary.round(2).to_string()}\n")
-    print("What was wrong, and the alarms meanwhile")
+    print("Faults, and the alarms during each of them")
     for episode in episodes.itertuples():
         print(f"  {episode.start:%a %H:%M:%S} to {episode.end:%a %H:%M:%S}: {episode.kind}, {episode.channel}")
         for name, table in alarms.items():

@@ -24,7 +24,7 @@ __all__ = [
 
 
 class Constraint(NamedTuple):
-    """Which values a parameter accepts, and the words that tell users what to give."""
+    """Values that a parameter accepts, as a test and in words."""
 
     accepts: Callable[[Any], bool]
     use: str

@@ -1,4 +1,4 @@
-"""Where the models of a fleet are kept: a public door to `momostream.storage.store`."""
+"""The store of the models of a fleet: a public door to `momostream.storage.store`."""
 
 from __future__ import annotations
 

@@ -245,7 +245,7 @@ def test_unknown_feeds_are_an_error(monkeypatch, capsys):
     monkeypatch.setattr("sys.argv", ["peers", "nowhere"])
     with pytest.raises(SystemExit):
         peers.main()
-    assert "no such feed: nowhere" in capsys.readouterr().err
+    assert "unknown feed nowhere" in capsys.readouterr().err
 
 
 # ---------------------------------------------------------------------- report

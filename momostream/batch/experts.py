@@ -34,7 +34,7 @@ logger = logging.getLogger(__name__)
 _NO_ROWS = np.empty(0, dtype=np.intp)
 
 # Least scale of a region's targets, and of its predictions, relative to the standard deviation of a target over all
-# rows. A target that stands still or is saturated in one cell moves again in the next.
+# rows. A target that is constant or saturated in one cell moves again in the next.
 LEAST_SCALE, LEAST_PREDICTED = 1e-3, 1e-4
 
 # Rows appended before the next check whether a region must be split.
@@ -71,7 +71,7 @@ class ExpertSpec:
 
 @dataclass(frozen=True)
 class TuningRules:
-    """How hyper-parameters are found in batch."""
+    """Settings of the search for hyper-parameters in batch."""
 
     max_rows: int = 1000
     max_iterations: int = 40

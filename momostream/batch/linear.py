@@ -126,7 +126,7 @@ class LinearRegression:
         return trust * np.clip(moments / size / size[:, None], -1.0, 1.0)
 
     def _best_seen(self) -> int:
-        """The target with most targets."""
+        """The target that was observed in most rows."""
         return int(np.argmax(np.diag(self.pairs)))
 
     def log_evidence(self, ridge: float | None = None) -> float:

@@ -99,8 +99,8 @@ class Region:
     offset, scale
         Standardisation of the targets, shape ``(n_targets,)``; by default mean and deviation of the rows.
     floor
-        Least scale of a prediction of each output, in its units, shape ``(n_targets,)``: a sensor that stood still or
-        was saturated in all rows of the region is not believed to do so for ever. None sets no floor.
+        Least scale of a prediction of each output, in its units, shape ``(n_targets,)``: a sensor that was constant
+        or saturated in all rows of the region may move later. None sets no floor.
 
     Examples
     --------

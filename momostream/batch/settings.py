@@ -104,7 +104,7 @@ class Settings:
         )
 
     def rules(self) -> TuningRules:
-        """How hyper-parameters are found."""
+        """Settings of the search for hyper-parameters."""
         return TuningRules(
             self.tuning_points,
             self.max_iterations,

@@ -25,7 +25,7 @@ COPULA_DOFS = (3.0, 4.0, 6.0, 10.0, 20.0, 50.0, np.inf)
 COPULA_BLENDS = (0.0, 0.25, 0.5, 0.75, 1.0)
 COPULA_STRENGTHS = (0.25, 0.5, 0.75, 0.9, 1.0)
 
-# Stacking weights count for at most so many rows when more rows arrive.
+# Most rows that stacking weights count for when more rows arrive.
 WEIGHT_MEMORY = 1000
 # Rows beyond these say nothing new about a handful of weights.
 MAX_STACKING_ROWS, MAX_COPULA_ROWS = 20_000, 4_000
@@ -139,7 +139,7 @@ def _best_tail(z: Array) -> tuple[float, float]:
     best, best_score = (5.0, 1.0), -np.inf
     square = z * z
     if np.median(square) < LEAST_FACTOR**2:
-        # A target that stood still tells nothing about its size when it moves.
+        # A target that did not vary says nothing about its size when it moves.
         return TAIL_DOFS[0], LEAST_FACTOR
     variance = max(float(np.median(square)) / 0.455, 1e-12)
     for dof in reversed(TAIL_DOFS):

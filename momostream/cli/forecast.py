@@ -29,7 +29,7 @@ __all__ = ["forecast"]
 
 @dataclass(frozen=True)
 class Writing:
-    """Where forecasts go."""
+    """Destination of forecasts."""
 
     output: Annotated[
         str,

@@ -40,7 +40,7 @@ def explain_compiling(quiet: bool = False) -> Iterator[None]:
 
 
 class Sparingly:
-    """Print the first few of many messages, then one each time that there are ten times as many.
+    """Print the first few of many messages, then one each time that their number has grown tenfold.
 
     Examples
     --------

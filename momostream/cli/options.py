@@ -42,14 +42,14 @@ READING, PREDICTIONS, MODEL, STORING = "Reading the feed", "Predictions", "The m
 
 
 class BadRows(StrEnum):
-    """What to do with rows that cannot be read."""
+    """Policy for rows that cannot be read."""
 
     stop = "stop"
     skip = "skip"
 
 
 class Format(StrEnum):
-    """How predictions are written."""
+    """Format of the predictions."""
 
     csv = "csv"
     jsonl = "jsonl"
@@ -123,7 +123,7 @@ SeedOption = Annotated[
 
 @dataclass(frozen=True)
 class Columns:
-    """What is predicted from what."""
+    """Columns to predict, columns to predict from, and the time."""
 
     target: Annotated[
         list[str] | None,
@@ -160,7 +160,7 @@ class Columns:
 
 @dataclass(frozen=True)
 class FileFormat:
-    """How a feed is written."""
+    """Format of a feed."""
 
     encoding: Annotated[str, typer.Option(help="Text encoding of the feed.", rich_help_panel=READING)] = "utf-8"
     delimiter: Annotated[
@@ -201,7 +201,7 @@ class ModelSettings:
 
 @dataclass(frozen=True)
 class Predictions:
-    """Where predictions go, and how often they are made."""
+    """Destination, format and frequency of predictions."""
 
     output: Annotated[
         str | None,
@@ -218,13 +218,13 @@ class Predictions:
     level: LevelOption = 0.9
     every: Annotated[
         int,
-        typer.Option(min=1, help="Predict every so many rows; all rows are learnt.", rich_help_panel=PREDICTIONS),
+        typer.Option(min=1, help="Predict only every N-th row; all rows are learnt.", rich_help_panel=PREDICTIONS),
     ] = 1
 
 
 @dataclass(frozen=True)
 class Alarms:
-    """Unexpected values."""
+    """Alarms for unexpected values."""
 
     alarms: Annotated[
         str | None,
@@ -242,7 +242,7 @@ class Alarms:
 
 @dataclass(frozen=True)
 class Storing:
-    """What a run keeps, and how it keeps many models."""
+    """The store of a run, its commits, and many models."""
 
     store: Annotated[
         Path | None,
@@ -256,12 +256,12 @@ class Storing:
         int | None,
         typer.Option(
             min=1,
-            help="Commit every so many rows. [default: 200 per key, between 5000 and 100000]",
+            help="Rows between two commits. [default: 200 per key, between 5000 and 100000]",
             rich_help_panel=STORING,
         ),
     ] = None
     commit_seconds: Annotated[
-        float, typer.Option(min=0.0, help="Commit at least every so many seconds.", rich_help_panel=STORING)
+        float, typer.Option(min=0.0, help="Longest time between two commits (s).", rich_help_panel=STORING)
     ] = 10.0
     memory: Annotated[
         int,
@@ -288,7 +288,7 @@ class Storing:
 
 @dataclass(frozen=True)
 class Display:
-    """What a run shows beside its predictions."""
+    """Views of a run beside its predictions."""
 
     report: Annotated[
         Path | None,
@@ -306,7 +306,7 @@ class Display:
 
 @dataclass(frozen=True)
 class Reading:
-    """How far a feed is read, and what happens to rows that cannot be used."""
+    """Extent of the feed that is read, and policy for rows that cannot be used."""
 
     follow: Annotated[
         bool,

@@ -1,4 +1,4 @@
-"""Where a run writes: files, standard output, brokers, its store."""
+"""Destinations of a run: files, standard output, brokers, its store."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 __all__ = ["STORE", "check_paths", "check_store_for", "open_channels"]
 
-#: Destination of what stays in the store of the run.
+#: Destination of lines that stay in the store of the run.
 STORE = "store"
 
 

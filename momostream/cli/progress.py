@@ -34,7 +34,7 @@ def run_watched(
                 run.run(limit, view.update)
                 view.show(run)
         else:
-            # A bar and predictions on one terminal would destroy each other.
+            # A bar and predictions on one terminal would overwrite each other.
             alone = sys.stderr.isatty() and not (output == "-" and sys.stdout.isatty())
             with progress.Bar(feed, total) if alone else progress.PlainView(feed.name, total) as view:
                 run.run(limit, view.update)

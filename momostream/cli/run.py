@@ -98,7 +98,7 @@ def run(
 
 @dataclass(frozen=True)
 class _Request:
-    """What the command line asks for."""
+    """The options of the command line."""
 
     feed: str
     columns: Columns
@@ -113,7 +113,7 @@ class _Request:
     quiet: bool
 
     def check(self) -> None:
-        """Find what is wrong with the options before anything is opened."""
+        """Raise an error for wrong options before anything is opened."""
         store, display = self.storing.store, self.display
         if display.report is not None:
             require_matplotlib("--report")
@@ -132,7 +132,7 @@ class _Request:
 
     @property
     def destinations(self) -> dict[str, str | None]:
-        """Where lines go, by option."""
+        """Destinations of lines, by option."""
         return {
             "--output": self.output,
             "--alarms": self.alarms.alarms,
@@ -141,14 +141,14 @@ class _Request:
 
     @property
     def output(self) -> str:
-        """Where predictions go."""
+        """Destination of predictions."""
         if self.predictions.output is not None:
             return self.predictions.output
         return "-" if self.storing.store is None else STORE
 
     @property
     def bad_rows(self) -> BadRows:
-        """What to do with bad rows: one of them must not end a run of many models, or one that can be resumed."""
+        """Policy for bad rows: one of them must not end a run of many models, or one that can be resumed."""
         skips = self.key is not None or self.storing.store is not None
         return self.reading.bad_rows or (BadRows.skip if skips else BadRows.stop)
 
@@ -234,7 +234,7 @@ def _work(request: _Request, run: Run, source: Any) -> None:
 
 
 def _stopped(run: Run, store: Path | None) -> str:
-    """What a stopped run has kept, and how to resume it."""
+    """Message about a stopped run: what was saved, and how to resume it."""
     if run.is_abandoned:
         return f"stopped; rows after the last commit are not saved in {store}: run the same command to read them again"
     stopped = f"stopped after row {run.last.number if run.last else 0:,}"

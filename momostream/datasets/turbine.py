@@ -92,7 +92,7 @@ EDDY_ON_ROTOR = 1 / np.sqrt(1 + (0.5 * ROTOR_RADIUS / EDDY_LENGTHS) ** 2)
 GRADIENT_LENGTH = 0.5 * ROTOR_RADIUS
 GRADIENT_SHARE = math.sqrt(0.5 * np.sum(EDDY_SHARES**2 * (1 - EDDY_ON_ROTOR**2)))
 N_NORMALS = len(EDDY_LENGTHS) + 2
-EDDY_STEPS = 10  # the mean wind, which sets how fast eddies pass, hardly moves within so many steps
+EDDY_STEPS = 10  # the mean wind, which sets how fast eddies pass, hardly moves within this many steps
 LEAST_WIND = 0.3
 MOST_WIND = 32.0
 
@@ -103,7 +103,7 @@ KNOTS = 1440  # a day of weather is drawn at once
 # First-order processes at the knots, time constants (s) and standard deviations: the weather's and the hour's log wind,
 # direction (rad), temperature (K).
 WANDER_SECONDS = np.array([36000.0, 2400.0, 21600.0, 43200.0])
-WANDER_SPREADS = np.array([0.28, 0.07, 0.5, 3.0])
+WANDER_STDS = np.array([0.28, 0.07, 0.5, 3.0])
 MEAN_DIRECTION = 4.2
 MEAN_TEMPERATURE, ICING_TEMPERATURE = 10.0, -4.0
 
@@ -122,11 +122,11 @@ class Site(NamedTuple):
 
 
 @kernel(types.void(ro(2), ro(1), ro(1), rw(1), rw(2)))
-def _wander(normals: Array, decays: Array, spreads: Array, state: Array, out: Array) -> None:
+def _wander(normals: Array, decays: Array, stds: Array, state: Array, out: Array) -> None:
     """Continue first-order processes, one per column, from `state`, which is overwritten."""
     for i in range(out.shape[0]):
         for k in range(out.shape[1]):
-            kick = spreads[k] * math.sqrt(1.0 - decays[k] ** 2)
+            kick = stds[k] * math.sqrt(1.0 - decays[k] ** 2)
             state[k] = decays[k] * state[k] + kick * normals[i, k]
             out[i, k] = state[k]
 
@@ -183,10 +183,10 @@ class Weather:
         self._begins += DAY
         knots = np.empty((KNOTS, len(WANDER_SECONDS)))
         decays = np.exp(-KNOT_SECONDS / WANDER_SECONDS)
-        _wander(self._rng.standard_normal(knots.shape), decays, WANDER_SPREADS, self._state, knots)
+        _wander(self._rng.standard_normal(knots.shape), decays, WANDER_STDS, self._state, knots)
         warmth = np.cos(2 * math.pi * (times + self._second_of_day - 15 * HOUR) / DAY)
         # The mean of a log-normal wind is above exp(mean of its log).
-        log_wind = knots[:, 0] + knots[:, 1] - 0.5 * np.sum(WANDER_SPREADS[:2] ** 2)
+        log_wind = knots[:, 0] + knots[:, 1] - 0.5 * np.sum(WANDER_STDS[:2] ** 2)
         wind = np.clip(self._mean_wind * (1 + 0.1 * warmth) * np.exp(log_wind), 1.0, MOST_WIND)
         return times, wind, MEAN_DIRECTION + knots[:, 2], self._mean_temperature + 5 * warmth + knots[:, 3]
 

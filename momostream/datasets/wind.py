@@ -126,7 +126,7 @@ class WindTurbine:
     icing
         Whether the weather is cold and ice gathers on the blades for hours: less power, uneven blades.
     faults
-        Whether there are faults: the pitch actuator of one blade lags and stands off, a bearing wears and heats up.
+        Whether there are faults: the pitch actuator of one blade lags and is offset, a bearing wears and heats up.
     regimes
         Whether the operation changes: curtailed power, derated speed, another controller after maintenance.
     start

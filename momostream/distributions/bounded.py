@@ -47,8 +47,8 @@ class Target:
 
     Notes
     -----
-    On a log scale without an upper bound a Student-t has no mean, whatever its degrees of freedom: the median stands
-    in for it, and the variance is infinite. Quantiles and intervals are not affected. With an upper bound,
+    On a log scale without an upper bound a Student-t has no mean, whatever its degrees of freedom: the median
+    replaces it, and the variance is infinite. Quantiles and intervals are not affected. With an upper bound,
     however generous, all moments exist.
 
     Examples
@@ -277,9 +277,9 @@ def _complaint(target: Target, y: float) -> str:
 # Probabilities are differences of tails of the wider distribution: below this they have no digits left, and values on a
 # bound keep a score that a copula can use.
 _SMALLEST_DIFFERENCE = 1e-16
-# A component with less than about this between the bounds is moved until it has so much.
+# A component with less than about this share between the bounds is moved until it has that share.
 _SMALLEST_SHARE = 1e-8
-# Components are no wider than so many times the distance between the bounds: they are uniform there anyway.
+# Largest width of a component, in distances between the bounds: wider ones are uniform there anyway.
 _WIDEST = 1e6
 
 

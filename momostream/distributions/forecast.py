@@ -109,7 +109,7 @@ class Forecast:
     1     0.234
     2       NaN
 
-    Steps go together, in samples as in densities:
+    Steps are correlated, in samples as in densities:
 
     >>> paths = forecast.sample(2000, seed=0)
     >>> paths.shape, float(np.corrcoef(paths[:, :, 0].T)[0, 1].round(1))

@@ -116,7 +116,7 @@ class Distribution(ABC):
         return self._tail_quantile(np.where(upper, 1.0 - p, p), upper)
 
     def interval(self, level: float) -> tuple[FloatArray, FloatArray]:
-        """Central interval of each target: what lies outside is split evenly between both sides.
+        """Central interval of each target: the probability outside is split evenly between both sides.
 
         Parameters
         ----------

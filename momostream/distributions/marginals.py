@@ -30,7 +30,7 @@ _CHUNK = 1 << 19
 # Normal scores of the knots of a table of one target: dense to tail probabilities of 1e-17, sparse to 1e-300.
 _OUTER_KNOTS = np.linspace(9.0, 37.0, 12)
 _KNOTS = np.concatenate([-_OUTER_KNOTS[::-1], np.linspace(-8.5, 8.5, 129), _OUTER_KNOTS])
-# A table of the distribution pays for itself from so many quantiles per row and target.
+# Quantiles per row and target from which on a table of the distribution is cheaper.
 _TABLE_PAYS = 64
 
 # Gauss-Legendre points in a cell, their weights, and the matrix that integrates from the start of the cell to each.

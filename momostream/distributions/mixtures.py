@@ -8,7 +8,7 @@ not. Four kinds nest freely:
 * `Mixture`, children over the same targets, with weights;
 * `Routed`, children that own disjoint rows (gates decide which).
 
-Each of them is closed under what is asked of it: moments, densities, marginals, samples and conditioning are
+Each of them is closed under all operations: moments, densities, marginals, samples and conditioning are
 exact and recursive, so that a product of mixtures is never expanded into its exponentially many components.
 
 One target alone is flat: `momostream.distributions.marginals.Marginals`.
@@ -517,12 +517,12 @@ class Routed(Multivariate):
 def _common_rows(children: Sequence[Multivariate]) -> int:
     sizes = {child.n_rows for child in children}
     if len(sizes) != 1:
-        raise ValueError("children must span the same rows, and there must be one at least")
+        raise ValueError("children must span the same rows, and there must be at least one")
     return sizes.pop()
 
 
 def _common_targets(children: Sequence[Multivariate]) -> int:
     sizes = {child.n_targets for child in children}
     if len(sizes) != 1:
-        raise ValueError("children must span the same targets, and there must be one at least")
+        raise ValueError("children must span the same targets, and there must be at least one")
     return sizes.pop()

@@ -1,4 +1,4 @@
-"""How distributions look in a terminal and in a notebook."""
+"""Distributions as text for a terminal, and as tables for a notebook."""
 
 from __future__ import annotations
 

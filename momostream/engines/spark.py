@@ -78,7 +78,7 @@ def forecast_stream(
         Streaming rows with a key (strings or integers), a time (timestamps or numbers) and columns of numbers. Null and
         NaN are missing readings.
     plan
-        What is predicted from what; ``key`` and ``time`` have to be named.
+        Targets and inputs; ``key`` and ``time`` have to be named.
     settings
         Further parameters of the models, see `momostream.runs.plan.make_model`.
     offset
@@ -400,4 +400,4 @@ def _check_columns(types: Mapping[str, T.DataType], plan: Plan, offset: str | No
     names = [name for name in (plan.key, plan.time, offset, "reason", "row", *steps, *_predicted(plan)) if name]
     twice = [name for name in names if names.count(name) > 1]
     if twice:
-        raise ValueError(f"two columns of the result would have the name {twice[0]!r}: rename one that is given")
+        raise ValueError(f"two columns of the result would be called {twice[0]!r}: rename that column of the frame")

@@ -44,11 +44,11 @@ def leaf_hyperparameters(model: StreamModel, inputs: Names, targets: Names) -> l
 
 
 def relevance_of_inputs(model: StreamModel, inputs: Names) -> dict[Hashable, float]:
-    """Share of each input in telling rows apart; empty if nothing varies."""
+    """Share of each input in distinguishing rows; empty if nothing varies."""
     if not model.trees:
         return {}
     total = np.zeros(1 + model.n_inputs)
-    # Never zero: circuits that have lost all weight still tell rows apart.
+    # Never zero: circuits that have lost all weight still distinguish rows.
     for tree, weights in zip(model.trees, model.root_weights() + 1e-12, strict=False):
         for leaf in tree.leaves():
             X, _ = leaf.data()

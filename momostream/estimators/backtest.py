@@ -107,7 +107,7 @@ def backtest(
     origins = range(first, len(frame) - horizon + 1, _whole("step", step))
     if not origins:
         raise ValueError(
-            f"frame has {len(frame)} rows, too few for {first} before the first forecast and {horizon} to score it by"
+            f"frame has {len(frame)} rows, too few for {first} before the first forecast and {horizon} to score it"
         )
     replay = _Replay(model, frame, names, known)
     forecasts = pd.concat(

@@ -1,4 +1,4 @@
-"""Members of the model family as keyword arguments of the estimators."""
+"""Models of the family by name, as keyword arguments of the estimators."""
 
 from __future__ import annotations
 

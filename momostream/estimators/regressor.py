@@ -312,7 +312,7 @@ class MOMoGPRegressor(StreamingEstimator, base.MultiTargetRegressor):
         """Learn the targets of a row that was predicted earlier under this id."""
         with self._lock:
             if id not in self._pending:
-                raise KeyError(f"no prediction waits for targets under the id {id!r}")
+                raise KeyError(f"no prediction is waiting for targets under the id {id!r}")
             x, time = self._pending[id]
             self._learn_row(x, y, time)
             del self._pending[id]
@@ -462,7 +462,7 @@ class MOMoGPRegressor(StreamingEstimator, base.MultiTargetRegressor):
         -------
         dict
             ``"experts"``: share of each expert in each target. ``"relevance"``: share of each input (and of the
-            ``"clock"``) in telling rows apart, in the leaves that were used. ``"neighbours"``: the stored rows that
+            ``"clock"``) in distinguishing rows, in the leaves that were used. ``"neighbours"``: the stored rows that
             resemble this one most, with their number, similarity (0 to 1), inputs and targets.
         """
         check("n_neighbours", n_neighbours, whole(0))
@@ -507,7 +507,7 @@ class MOMoGPRegressor(StreamingEstimator, base.MultiTargetRegressor):
 
     @property
     def relevance(self) -> dict[Hashable, float]:
-        """Share of each input (and of the ``"clock"`` if an expert sees it) in telling rows apart now; sums to one.
+        """Share of each input (and of the ``"clock"`` if an expert sees it) in distinguishing rows now; sums to one.
 
         The mean over all leaves, by their rows and their weights, of variance over squared lengthscale. Empty before
         there are two different rows. Cost: once through all rows that are kept.

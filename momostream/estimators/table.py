@@ -176,7 +176,7 @@ class MOMoGPRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
 
     @classmethod
     def from_preset(cls, name: str, **changes: Any) -> Self:
-        """A member of the model family: ``"exact"``, ``"sumgp"``, ``"dsmgp"`` or ``"momogp"``.
+        """A model of the family by name: ``"exact"``, ``"sumgp"``, ``"dsmgp"`` or ``"momogp"``.
 
         Parameters
         ----------

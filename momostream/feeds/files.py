@@ -57,7 +57,7 @@ class Feed:
     ----------
     source : path or binary file
         ``"-"`` is standard input. Gzip is recognised by its first bytes, whatever the file is called. A file that is
-        handed over open is read from where it stands, and left open.
+        handed over open is read from its current position, and left open.
     columns : sequence of str, optional
         Columns to read. None: those whose first value within the first 100 rows is a number. A live feed then starts
         when every column has had a value, so name its columns.
@@ -252,7 +252,7 @@ class Feed:
         self._end = last
 
     def acknowledge(self) -> None:
-        """Nothing to do: files stay as they are."""
+        """Do nothing: files stay as they are."""
 
     def resume_after(self, offset: int, number: int) -> None:
         """Resume after a row of an earlier reading of the same feed, given its offset and number.

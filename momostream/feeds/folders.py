@@ -180,7 +180,7 @@ class Folder:
         self._bytes_before = sum(self._size_of(other) for other in names if without_gz(other) < without_gz(name))
 
     def acknowledge(self) -> None:
-        """Nothing to do: files stay as they are."""
+        """Do nothing: files stay as they are."""
 
     def unfinished(self, event: Row | Rejected) -> dict[str, Any] | None:
         """Position before the last event, if that has no newline: someone may still be writing it."""

@@ -27,14 +27,14 @@ __all__ = [
 ]
 
 MISSING = {"", "na", "nan", "null", "none", "n/a", "-"}
-# Forms like ISO 8601 that `fromisoformat` rejects. The year comes first, so that nobody takes a month for a day.
+# Forms like ISO 8601 that `fromisoformat` rejects. The year comes first, so that month and day cannot be confused.
 _LIKE_ISO = re.compile(
     r"(\d{4})[-/.](\d{1,2})[-/.](\d{1,2})"
     r"(?:[T ]\s*(\d{1,2})(:\d\d(?::\d\d(?:[.,]\d+)?)?)\s*(Z|UTC|GMT|[+-]\d\d(?::?\d\d)?)?)?",
     re.ASCII | re.IGNORECASE,
 )
 
-# Of a rejected row, so many bytes are kept.
+# Bytes of a rejected row that are kept.
 _LONGEST_TEXT = 4096
 
 Time = datetime | float
@@ -67,7 +67,7 @@ class Rejected(NamedTuple):
 
 
 class BadRow(Exception):  # noqa: N818 - it is raised, but often only counted
-    """Something is wrong with a row; `column` says where, if that is known."""
+    """A row cannot be used; `column` says where, if that is known."""
 
     def __init__(self, what: str, column: str | None = None) -> None:
         super().__init__(what)
@@ -113,7 +113,7 @@ class RowReader:
         Raises
         ------
         BadRow
-            What is wrong, and in which column.
+            The reason, and the column.
         """
         time = (
             None if self.time is None else read_time(self.format, self.format.time(cells), self.time, self.time_format)
@@ -209,7 +209,7 @@ class Format(Protocol):
         """Cells of a row, given its first line and where more lines come from."""
 
     def column_at(self, text: str) -> str | None:
-        """Column in which so much of a row ends; None where that is not known."""
+        """Column in which this part of a row ends; None where that is not known."""
 
     def choose(self, readings: Sequence[str], time: str | None, key: str | None) -> None:
         """Settle which columns are read."""
@@ -259,7 +259,7 @@ class Csv:
         return cells
 
     def column_at(self, text: str) -> str | None:
-        """Column in which so much of a row ends; None where that is not known."""
+        """Column in which this part of a row ends; None where that is not known."""
         n = text.count(self._delimiter)
         return self.columns[n] if '"' not in text and n < len(self.columns) else None
 
@@ -330,7 +330,7 @@ class Json:
         return cells
 
     def column_at(self, text: str) -> str | None:
-        """Column in which so much of a row ends; None where that is not known."""
+        """Column in which this part of a row ends; None where that is not known."""
         return None
 
     def choose(self, readings: Sequence[str], time: str | None, key: str | None) -> None:

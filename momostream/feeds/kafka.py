@@ -58,9 +58,9 @@ class KafkaFeed(BrokerFeed):
     until_end
         Stop at the end that the topic had at the start. False: wait for more.
     patience
-        Seconds to wait for a broker that is away at the start. Later there is no limit.
+        Seconds to wait for a broker that cannot be reached at the start. Later there is no limit.
     on_trouble
-        Called with one line: the broker is away, rows are missing.
+        Called with one line: the broker cannot be reached, rows are missing.
 
     Attributes
     ----------
@@ -72,7 +72,8 @@ class KafkaFeed(BrokerFeed):
     Raises
     ------
     FeedError
-        The broker is away for too long, there is no such topic, or it ends before the position: it is another topic.
+        The broker cannot be reached in time, the topic does not exist, or it ends before the position: it is another
+        topic.
     """
 
     def __init__(
@@ -140,7 +141,7 @@ class KafkaFeed(BrokerFeed):
         self._offsets = {int(partition): offset for partition, offset in position["offsets"].items()}
 
     def acknowledge(self) -> None:
-        """Nothing to do: Kafka keeps its rows for as long as it is configured to."""
+        """Do nothing: Kafka keeps its rows for as long as it is configured to."""
 
     def close(self) -> None:
         """Leave the broker; `events` ends."""
@@ -186,7 +187,7 @@ class KafkaFeed(BrokerFeed):
             self._note_error(error)
 
     def _passing(self) -> set[int]:
-        """Errors that waiting may cure."""
+        """Codes of temporary errors."""
         errors = self._kafka.KafkaError
         return {errors._ALL_BROKERS_DOWN, errors._TRANSPORT, errors._TIMED_OUT, errors._RESOLVE}
 
@@ -202,7 +203,7 @@ class KafkaFeed(BrokerFeed):
             "group.id": "momostream",  # asked for, and never joined
             "enable.auto.commit": False,
             "enable.auto.offset.store": False,
-            "auto.offset.reset": "error",  # rows that are gone are counted, not passed over
+            "auto.offset.reset": "error",  # rows that were removed are counted, not skipped
             "enable.partition.eof": True,
             "log_level": 2,  # else librdkafka writes to standard error
             "error_cb": self._note_error,
@@ -256,7 +257,7 @@ class KafkaFeed(BrokerFeed):
         if start.offset > end:
             raise FeedError(
                 f"{self.name}: partition {partition} ends at {end}, but was read up to {start.offset} before: "
-                "it is another topic, or was created again"
+                "it is another topic, or was recreated"
             )
         if start.offset < first:
             n_missing = first - start.offset
@@ -281,7 +282,7 @@ class KafkaOutlet:
     patience
         Seconds to wait for an answer.
     on_trouble
-        Called with one line, once whenever the broker is away.
+        Called with one line, once for each loss of the broker.
 
     Attributes
     ----------

@@ -1,4 +1,4 @@
-"""Common parts of MQTT and Kafka: addresses, rows from messages, attempts to reach a broker that is away."""
+"""Common parts of MQTT and Kafka: addresses, rows from messages, attempts to reach a lost broker."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ class Messages:
         try:
             text = payload.decode()
         except UnicodeDecodeError as error:
-            raise BadRow(f"is not UTF-8: byte {error.start + 1} is wrong") from None
+            raise BadRow(f"is not UTF-8: byte {error.start + 1} is invalid") from None
         return {**beside, **self._reader.format.parse(text, lambda: iter(()))}
 
     def event(
@@ -153,7 +153,7 @@ class BrokerFeed:
 
 
 class AwayError(Exception):
-    """Something is missing now, and waiting may help."""
+    """A temporary failure: waiting may help."""
 
 
 def retry(ask: Callable[[], Answer], deadline: float, report: Trouble, name: str) -> Answer:
@@ -174,7 +174,7 @@ def retry(ask: Callable[[], Answer], deadline: float, report: Trouble, name: str
 
 
 class Attempts:
-    """When to try again, after a broker was away."""
+    """When to try again to reach a broker."""
 
     def __init__(self) -> None:
         self._delay, self._next = 0.0, 0.0

@@ -36,9 +36,9 @@ _NEVER = 0xFFFFFFFF
 _PASSING = {0x88, 0x89, 0x97, 0x9F}
 _TAKEN_OVER = 0x8E
 _SESSION_LOST = "the broker came back without the session of this client: rows may be missing"
-# So many new messages of a topic with old numbers, one after the other: its publisher has started to count again.
+# This many new messages of a topic with old numbers in a row: its publisher has restarted its numbering.
 _RESTARTED = 100
-# So many connections of so few seconds, one after the other: two clients take one session from each other.
+# This many connections in a row, each shorter than this (s): two clients take one session from each other.
 _N_SHORT, _SHORT = 3, 3.0
 
 
@@ -70,7 +70,7 @@ class _Delivery(NamedTuple):
 class MqttFeed(BrokerFeed):
     """Rows of an MQTT topic, each of them once.
 
-    The broker keeps a session for this client: rows that come while nobody reads wait there, and rows that were not
+    The broker keeps a session for this client: rows that come while it does not read wait there, and rows that were not
     committed are sent again.
 
     Publishers number their rows by topic, 1, 2, 3 and so on, in the field `sequence`. Rows that come again, from the
@@ -95,11 +95,11 @@ class MqttFeed(BrokerFeed):
     client_id
         Name of the session, one for every process and topic. None: made of the topic.
     until_idle
-        End when nothing has come for so many seconds. None: never.
+        End when nothing has come for this many seconds. None: never.
     patience
-        Seconds to wait for a broker that is away at the start. Later there is no limit.
+        Seconds to wait for a broker that cannot be reached at the start. Later there is no limit.
     on_trouble
-        Called with one line: the broker is away, rows are missing.
+        Called with one line: the broker cannot be reached, rows are missing.
 
     Attributes
     ----------
@@ -113,17 +113,17 @@ class MqttFeed(BrokerFeed):
     Raises
     ------
     FeedError
-        The broker is away for too long, or rejects this client. Also raised from `events`, when another client
+        The broker cannot be reached in time, or rejects this client. Also raised from `events`, when another client
         has taken over the session.
 
     Notes
     -----
-    With its defaults, mosquitto keeps 1000 rows for a client that is away, drops all others, and keeps sessions in
+    With its defaults, mosquitto keeps 1000 rows for a client that is offline, drops all others, and keeps sessions in
     memory only. It needs ``max_queued_messages 0``, ``persistence true``, ``autosave_on_changes true`` and a small
     ``autosave_interval``, which then is a number of changes. Changes are acknowledgements, rows that wait for a client
-    that is away, and rows published with the flag `retain`; other rows go straight to this client and are on no disk
+    that is offline, and rows published with the flag `retain`; other rows go straight to this client and are on no disk
     before the next change. Without that flag, rows after the last commit are thus lost when the broker is killed and
-    this process does not live on; with it, only the last ``autosave_interval`` rows, which a publisher that sends them
+    this process ends, too; with it, only the last ``autosave_interval`` rows, which a publisher that sends them
     again after every loss of its connection makes up for.
 
     Every change of the interval costs the broker one writing of all rows that wait: hundreds of rows per second with 1,
@@ -294,7 +294,7 @@ class MqttFeed(BrokerFeed):
                 if self._n_old[topic] == _RESTARTED:
                     self._report(
                         f"{_RESTARTED} messages of {topic} were dropped, because their numbers (about {sequence}) are "
-                        f"not above {last}, the last one: has its publisher started to count again?"
+                        f"not above the last one, {last}: has its publisher restarted its numbering?"
                     )
             return False
         # Messages that came without a readable number are not missing.
@@ -403,7 +403,7 @@ class MqttFeed(BrokerFeed):
             self._arrived.put(f"connections break off repeatedly: is there another client with the name {name}?")
 
     def _note_away(self, what: str) -> None:
-        # One line for each time that the broker is away, however many attempts follow.
+        # One line for each loss of the broker, however many attempts follow.
         if not self._has_reported_away:
             self._has_reported_away = True
             self._arrived.put(what)
@@ -441,7 +441,7 @@ class MqttOutlet:
     patience
         Seconds to wait for an answer.
     on_trouble
-        Called with one line, once whenever the broker is away.
+        Called with one line, once for each loss of the broker.
 
     Attributes
     ----------
@@ -572,7 +572,7 @@ class MqttOutlet:
 
     def _wait_for_all(self, n_packets: int) -> None:
         n_before = -1
-        # For as long as some are confirmed: a slow broker is not away.
+        # For as long as some are confirmed: a slow broker is not a lost one.
         while n_before < len(self._confirmed) < n_packets and not self._is_lost:
             n_before = len(self._confirmed)
             self._wait_for(lambda n=n_before: self._is_lost or len(self._confirmed) > n)  # type: ignore[misc]

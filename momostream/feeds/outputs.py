@@ -51,7 +51,7 @@ class PredictionLines:
     Parameters
     ----------
     targets
-        Names of what is predicted.
+        Names of the targets.
     stepwise
         Whether predictions are forecasts of several steps.
     format
@@ -279,12 +279,12 @@ def _columns(targets: Sequence[str]) -> list[str]:
     return [name + side for name in targets for side in ("", " lower", " upper")]
 
 
-def _step_times(outlook: PredictedValues) -> list[Any]:
-    if outlook.times is None:
-        return [None] * len(outlook.mean)
+def _step_times(predicted: PredictedValues) -> list[Any]:
+    if predicted.times is None:
+        return [None] * len(predicted.mean)
     # Aware times are in UTC.
-    aware = isinstance(outlook.prediction, Forecast) and outlook.prediction.zone is not None
-    return [_time_text(time, "+00:00" if aware else "") for time in outlook.times.tolist()]
+    aware = isinstance(predicted.prediction, Forecast) and predicted.prediction.zone is not None
+    return [_time_text(time, "+00:00" if aware else "") for time in predicted.times.tolist()]
 
 
 def _time_text(time: Any, zone: str = "") -> Any:

@@ -31,7 +31,7 @@ class RecordReader:
     name
         Of the feed in messages.
     lines
-        The lines; where they stand is where reading begins.
+        The lines; reading begins at their current position.
     format
         Of the rows.
     encoding

@@ -1,4 +1,4 @@
-"""The protocol of a source: what a run asks of a feed, and what it gets from it."""
+"""The protocol of a source: how a run reads a feed, resumes it, and confirms what it has committed."""
 
 from __future__ import annotations
 

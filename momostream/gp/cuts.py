@@ -1,4 +1,4 @@
-"""Where a full leaf or region is cut: cuts of one covariate, and groups of outputs."""
+"""Cuts of a full leaf or region: along one covariate, and into groups of outputs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ROUND_OFF = 1e-12
 def gate_cuts(values: Array, n_cells: int, shift: float = 0.0) -> Array:
     """Cuts at the quantiles of the rows, each halfway between two neighbouring distinct values.
 
-    No cell is empty: ties move a cut to the nearest value where the rows can be told apart, and cuts that fall
+    No cell is empty: ties move a cut to the nearest value that separates rows, and cuts that fall
     together are merged, so a covariate with two distinct values gives one cut.
 
     Parameters

@@ -123,7 +123,7 @@ class Factor:
         self.n_rows = n
 
     def grow(self, capacity: int) -> None:
-        """Make room for so many rows."""
+        """Make room for this many rows."""
         self.S, self.Z = grown(self.S, capacity), grown(self.Z, capacity)
         self.L, self.v = grown(self.L, packed(capacity)), grown(self.v, capacity)
         if len(self.gaps):

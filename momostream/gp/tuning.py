@@ -264,7 +264,7 @@ class ResumableTuner:
 
     @classmethod
     def from_state(cls, state: dict[str, Any], covariance: Covariance) -> ResumableTuner:
-        """The tuner that `state` was taken from."""
+        """Restore a tuner from `state`."""
         tuner = cls(covariance, state["X"], state["R"], Prior(*state["prior"]), state["theta"], state["n_left"])
         tuner.theta, tuner._value, tuner._gradient = state["theta"], state["value"], state["gradient"]
         tuner._direction, tuner._step = state["direction"], state["step"]

@@ -30,7 +30,7 @@ Array = NDArray[np.float64]
 # overlap are much the same. Caution against trusting one expert; steps towards the optimum per row.
 MEMORY, MEMORY_PER_STEP, CAUTION, STEPS_PER_ROW = 400.0, 30.0, 0.1, 2
 
-# Components of the mixture: how fast their variances forget, whether they stand at the last value, their first weights.
+# Components of the mixture: how fast their variances forget, whether they lie at the last value, their first weights.
 SPEEDS = (0.97, 0.995, 0.9998, 0.97, 0.995)
 LEAST_SPEED = 0.9
 AT_LAST, FIRST_AT_LAST = np.array([0.0, 0.0, 0.0, 1.0, 1.0]), 3
@@ -38,7 +38,7 @@ FIRST_WEIGHTS = (0.3, 0.3, 0.3, 0.05, 0.05)
 # Components at the last value count for less where they err more than those at the blend; these two, of the same speed,
 # are compared.
 SHARPNESS, COMPARED_BLEND, COMPARED_LAST = 4.0, 1, 4
-# While a series stands still, the learnt factors of the variances and the log factor of the common scale shrink; not
+# While a series is constant, the learnt factors of the variances and the log factor of the common scale shrink; not
 # below these, for the variances are those of its own errors.
 LEAST_FACTOR, LEAST_LOG_SCALE = 0.1, -0.5
 # Steps: of the weights and their floor, of the variance factors, of the common scale.
@@ -124,7 +124,7 @@ class BlendMixture(_LearntArrays):
     _ARRAYS = ("squares", "masses", "mixing", "tails", "outputs")
 
     n_components = len(SPEEDS)
-    #: 1 for components that stand at the last value, wherever the blend is.
+    #: 1 for components that lie at the last value, wherever the blend is.
     stands_still = AT_LAST
 
     def __init__(self, horizon: int, n_series: int, every: int = 1) -> None:

@@ -188,7 +188,7 @@ class Clock:
 
     @classmethod
     def from_state(cls, state: dict[str, Any]) -> Clock:
-        """Restore the clock that `state` was taken from."""
+        """Restore a clock from `state`."""
         clock = cls()
         clock.kind, clock.last = state["kind"], state["last"]
         clock._steps.extend(state["steps"])

@@ -6,7 +6,7 @@ normal distribution. `Conformal` tracks it: after each value the score goes up a
 down if it was below, in proportions that balance when a share tau of the values lies below [1]_. That holds for any
 sequence of values.
 
-A value is compared with the score *as it stood when the value was forecast*. Errors of forecasts h steps ahead
+A value is compared with the score *as it was when the value was forecast*. Errors of forecasts h steps ahead
 are correlated over h rows; compared with the newest score, which has seen most of them, they would look too good.
 
 References

@@ -2,7 +2,7 @@
 
 Arrays in column order; names, times and frames belong to the estimator. NaN is a missing value. At every row the model
 makes a forecast of all steps, keeps it, and learns from it when the values come: the distributions have been tested on
-the feed itself, whether or not anybody asked for them.
+the feed itself, whether or not they were asked for.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ __all__ = ["HorizonModel"]
 Array = NDArray[np.float64]
 log = logging.getLogger("momostream")
 
-# Forecasts of up to so many steps are all learnt from, of longer ones every second, third...
+# Longest forecasts that are all learnt from, in steps; of longer ones every second, third...
 EVERY_STEPS = 24
 # Rows that are searched for a season, and the row of the first search; the next is due when their number has doubled.
 SEASON_ROWS, FIRST_SEARCH = 1024, 64
@@ -115,7 +115,7 @@ class HorizonModel:
         if self.settings.seasons is None and self.past.n_rows == self._next_search:
             self._search_season()
         self._see(now % H)
-        # Made here even if nobody asks, so that asking changes nothing.
+        # Made here even if it is not asked for, so that asking changes nothing.
         self._made = None
         made = self._forecast()
         if self.ring.is_kept(now):
@@ -203,7 +203,7 @@ class HorizonModel:
     def simulate(self, n_paths: int, horizon: int, X: Array | None, rng: np.random.Generator) -> JointForecast:
         """The distribution of any number of steps, by paths that are drawn step by step and fed back; see `Paths`."""
         if self.settings.horizon != 1:
-            raise ValueError(f"paths are drawn by models of one step, this one has {self.settings.horizon}")
+            raise ValueError(f"only models of one step draw paths, this one has {self.settings.horizon} steps")
         return Paths(self, n_paths, horizon, X, rng).joint()
 
     @property
@@ -237,7 +237,7 @@ class HorizonModel:
 
     @classmethod
     def from_state(cls, settings: HorizonSettings, state: dict[str, Any]) -> HorizonModel:
-        """Restore the model that `state` was taken from."""
+        """Restore a model from `state`."""
         model = cls(settings, state["n_series"], state["n_inputs"])
         model._next_search, model.seasons = state["look"], tuple(state["seasons"])
         model._found = tuple(state["seen"])

@@ -85,7 +85,7 @@ class Past:
         return self.series[self.last, 0]
 
     def earlier(self, back: NDArray[np.int64]) -> Array:
-        """Values of so many rows ago, shape ``(len(back), n_series)``; the newest where there was no such row."""
+        """Values ``back`` rows ago, shape ``(len(back), n_series)``; the newest where there was no such row."""
         at = self.last - back
         return np.where((at >= self.first)[:, None], self.series[np.maximum(at, self.first), 0], self.values)
 

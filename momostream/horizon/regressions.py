@@ -20,9 +20,9 @@ __all__ = ["OwnLags", "WideLags"]
 
 Array = NDArray[np.float64]
 
-# Features are cut at so many times their usual size.
+# Features are cut at this many times their usual size.
 REACH = 6.0
-# Weights of one step and series are solved for again after at most so many rows.
+# Most rows after which the weights of one step and series are solved for again.
 OWN_EVERY = 16
 # Rows that may wait before their moments are added up; rows after which wide weights are refreshed at the latest.
 BATCH, REFRESH = 64, 256
@@ -182,7 +182,7 @@ class WideLags(DiscountedRidge):
         is_known = (self.masses > ENOUGH_TO_CUT) & (usual > 0.0)
         largest = np.where(is_known, 2.0 * REACH * usual, np.inf)
         changes = np.clip(changes, -largest, largest)
-        # A series that stands still says nothing about the size of its changes.
+        # A constant series says nothing about the size of its changes.
         moved = ~missing & (changes != 0.0)
         self.squares = np.where(moved, self.forgetting * self.squares + changes**2, self.squares)
         self.masses = np.where(moved, self.forgetting * self.masses + 1.0, self.masses)

@@ -65,7 +65,7 @@ class Ring:
     n_coordinates, n_features, n_wide
         Sizes of a point and of its features, and number of regressions that predict from these.
     every
-        Of so many forecasts one is learnt from: those between overlap by much and have much the same errors.
+        One forecast in this many is learnt from: those between overlap by much and have much the same errors.
 
     Attributes
     ----------

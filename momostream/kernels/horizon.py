@@ -26,7 +26,7 @@ __all__ = [
     "recall",
 ]
 
-# Moments worth so many rows know how large a feature usually is, and are enough for a first regression: weights from
+# Moments worth this many rows know how large a feature usually is, and are enough for a first regression: weights from
 # two or three rows are wild, and stay until their turn comes again.
 ENOUGH_TO_CUT, ENOUGH_TO_SOLVE = 30.0, 8.0
 # Values in the short means of a series.

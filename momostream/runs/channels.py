@@ -1,4 +1,4 @@
-"""What a run writes: predictions, alarms and dead letters, each through a `Channel`.
+"""Lines that a run writes: predictions, alarms and dead letters, each through a `Channel`.
 
 A channel that ends in a file is written at once; the file is cut back to the last commit when a run resumes. Texts for
 a broker, or for the store itself, wait for the next commit. The store keeps those for a broker until it has them.
@@ -37,7 +37,7 @@ def letter_text(letter: DeadLetter) -> str:
 
 
 class Channel:
-    """One kind of texts and where they go: predictions, alarms or dead letters.
+    """One kind of texts and their destination: predictions, alarms or dead letters.
 
     Parameters
     ----------
@@ -98,7 +98,7 @@ class Channels:
     Parameters
     ----------
     plan
-        What is predicted.
+        Columns to predict, columns to predict from, and the time.
     alarm_level
         Probability of the interval that a value must leave to be an alarm.
 
@@ -128,7 +128,7 @@ class Channels:
     # ------------------------------------------------------------------ texts
 
     def alarm_lines(self, steps: Sequence[Step]) -> list[OutputLine]:
-        """Alarms of the rows that left the interval expected for them."""
+        """Alarms for the rows with a value outside its interval."""
         if self.alarms is None:
             return []
         watched = [(step.row, step.expected) for step in steps if step.expected is not None]

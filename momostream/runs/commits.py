@@ -1,4 +1,4 @@
-"""Where a run stands in its feed, and when and how it commits.
+"""The position of a run in its feed, and its commits: when and how.
 
 A commit is one transaction of the fleet's store: all models that have changed, the position in the feed, predictions,
 alarms and dead letters since the last commit, and how far files have been written. However a run ends, the next one
@@ -20,7 +20,7 @@ from momostream.storage.store import Position
 
 __all__ = ["Commits", "source_name"]
 
-# Rows from one commit to the next: so many for each key, which makes writing its model worthwhile, within these bounds.
+# Rows from one commit to the next: this many for each key, which makes writing its model worthwhile, within bounds.
 ROWS_PER_KEY, COMMIT_ROWS = 200, (5000, 100_000)
 # Others may look at a file that is being written.
 FLUSH_SECONDS = 2.0
@@ -85,14 +85,14 @@ class Commits:
 
     @property
     def has_enough_rows(self) -> bool:
-        """Whether so many events have come that they are to be committed."""
+        """Whether enough events have come for a commit."""
         if self.every is not None:
             return self._n_open >= self.every
         least, most = COMMIT_ROWS
         return self._n_open >= max(least, min(ROWS_PER_KEY * len(self.fleet), most))
 
     def is_due(self, seconds: float) -> bool:
-        """Whether to commit now: enough rows have come, or some and the last commit was so many seconds ago."""
+        """Whether to commit now: enough rows have come, or some and the last commit is `seconds` old."""
         return self.has_enough_rows or (self._n_open > 0 and time.monotonic() - self._committed_at > seconds)
 
     def keep_up(self) -> None:

@@ -53,7 +53,7 @@ class Fleet:
     template
         A model without rows, whose parameters every new key gets; or a function that returns a model for a key.
     store
-        Where models and commits are written. Without one, models that are not in use stay in memory, compressed.
+        Store for models and commits. Without one, models that are not in use stay in memory, compressed.
     memory_budget
         Bytes for all models, loaded and compressed. The model in use stays, whatever its size.
     warm_start
@@ -178,7 +178,7 @@ class Fleet:
         """Add an existing model under a new key."""
         key = plain_key(key)
         if key in self._keys:
-            raise ValueError(f"there is a model of {key!r} already")
+            raise ValueError(f"a model of {key!r} already exists")
         self._keys.add(key)
         self._touch(key, _LoadedModel(model))
 
@@ -364,6 +364,6 @@ def _medians(found: Iterable[Mapping[Any, float]]) -> dict[Any, float]:
 
 
 def _is_donor(n_rows: int) -> bool:
-    """Whether a model passes on its hyper-parameters at so many rows: 200, 400, 800, and so on."""
+    """Whether a model with this many rows passes on its hyper-parameters: at 200, 400, 800, and so on."""
     times, rest = divmod(n_rows, DONOR_ROWS)
     return not rest and times.bit_count() == 1

@@ -28,7 +28,7 @@ WATCH_ROWS = 32
 
 @dataclass(frozen=True)
 class Plan:
-    """What a run does with each row.
+    """The columns of a run, and how often and how far it predicts.
 
     Parameters
     ----------
@@ -124,7 +124,7 @@ def make_model(plan: Plan, settings: Mapping[str, Any] | None = None) -> MOMoGPR
 
 
 def shares(model: MOMoGPRegressor | MOMoGPForecaster) -> dict[str, float]:
-    """Shares of what counts in a model now: the relevance of its inputs, or the weights of a forecaster's experts."""
+    """Current shares in a model: the relevance of its inputs, or the weights of a forecaster's experts."""
     found = model.relevance if isinstance(model, MOMoGPRegressor) else model.weights.mean(axis=1).to_dict()
     return {str(name): share for name, share in found.items()}
 

@@ -1,4 +1,4 @@
-"""`Results`: what people see of a run, its scores, its newest rows and its newest prediction."""
+"""`Results`: the parts of a run that are shown: its scores, its newest rows and its newest prediction."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Results:
     Parameters
     ----------
     plan
-        What is predicted from what.
+        Columns to predict, columns to predict from, and the time.
 
     Attributes
     ----------
@@ -60,7 +60,7 @@ class Results:
         return complete
 
     def note(self, model: Any) -> None:
-        """Keep what counts in the model now: its inputs, or its experts."""
+        """Keep the current shares of the model's inputs, or of its experts."""
         if self.track is not None:
             self.track.note(shares(model))
 

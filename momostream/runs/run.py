@@ -52,7 +52,7 @@ N_TOGETHER = 128
 
 
 def in_share(key: Any, share: tuple[int, int]) -> bool:
-    """Whether a key falls to this part of so many: the same everywhere and at all times.
+    """Whether a key belongs to part K of N of the keys: the same on every machine and in every run.
 
     Examples
     --------
@@ -91,12 +91,12 @@ class Run:
     Parameters
     ----------
     feed
-        Where rows come from. If the fleet's store knows its position, the feed is moved there.
+        The source of the rows. If the fleet's store knows its position, the feed is moved there.
     fleet
         Models by key: `momostream.MOMoGPForecaster` if the plan has a horizon, else `momostream.MOMoGPRegressor`. A
         feed without keys has one model, under the key `ONLY`. With a store, everything is committed to it.
     plan
-        What is predicted from what.
+        Columns to predict, columns to predict from, and the time.
     alarm_level
         Probability of the interval that a value must leave to be an alarm.
     commit_every
@@ -110,15 +110,15 @@ class Run:
     learn_only
         Do not predict.
     share
-        ``(part, parts)``: only take the keys that fall to this part of so many, each of which has a store of its own.
+        ``(part, parts)``: only take the keys of this part, from 1 to ``parts``. Each part has a store of its own.
     only
         Only take these keys.
 
     Attributes
     ----------
     predictions, alarms, dead : Channel or None
-        Where predictions, alarms and dead letters go; to be set before `run`. Without a channel, predictions and alarms
-        are not written; the store has dead letters in any case.
+        Channels of predictions, alarms and dead letters; to be set before `run`. Without a channel, predictions and
+        alarms are not written; the store has dead letters in any case.
     lines : PredictionLines or None
         Format of the predictions; to be set before `run`.
     n_rows, n_bad : int
@@ -238,7 +238,7 @@ class Run:
             yield event
 
     def _commit_before_unfinished(self, event: Row | Rejected, on_row: Callable[[Run], None]) -> None:
-        """Commit what came before an event whose line may still be written."""
+        """Commit the events before one whose line may still be incomplete."""
         before = None if self.fleet.store is None else self.feed.unfinished(event)
         if before is not None:
             self._take_block(on_row)
@@ -272,7 +272,7 @@ class Run:
     # ------------------------------------------------------------------ predict, learn, score, write
 
     def _take_block(self, on_row: Callable[[Run], None]) -> None:
-        """Predict and learn the rows in hand, key by key, and write what becomes of them, in the order of the rows."""
+        """Predict and learn the rows in hand, key by key, and write the results, in the order of the rows."""
         block, self._block = self._block, []
         rejected = [event for event in block if isinstance(event, Rejected)]
         lines: list[OutputLine] = []
@@ -363,7 +363,7 @@ class Run:
         """How far the file of a channel had been written at the last commit; None for no file."""
         return self.commits.files.get(table)
 
-    # ------------------------------------------------------------------ what people see
+    # ------------------------------------------------------------------ results
 
     predictions = _of_channels("predictions")
     alarms = _of_channels("alarms")
@@ -425,4 +425,4 @@ def _by_key(block: list[Row | Rejected]) -> dict[Any, list[Row]]:
 
 
 def _ignore(run: Run) -> None:
-    """Nobody watches."""
+    """Do nothing: without a callback, no progress is shown."""

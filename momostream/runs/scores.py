@@ -31,7 +31,7 @@ Array = NDArray[np.float64]
 SCORES = ("rmse", "mae", "nlpd", "coverage", "naive")
 # Scores that are roots of means.
 _ROOTS = (0, 4)
-# Blocks start with so many rows, and are merged in pairs when there are too many of them.
+# Rows of the first blocks, and most blocks: beyond that they are merged in pairs.
 FIRST_BLOCK, MAX_BLOCKS = 32, 256
 N_BINS = 20
 
@@ -78,7 +78,7 @@ class Track:
     Parameters
     ----------
     targets
-        Names of what is predicted.
+        Names of the targets.
     n_steps
         Steps that every prediction looks ahead.
     level
@@ -320,7 +320,7 @@ def _means(sums: Array, counts: Array) -> Array:
 def _waiting_state(waiting: _PendingPrediction) -> dict[str, Any]:
     predicted = waiting.predicted
     if not isinstance(predicted.prediction, Forecast):
-        raise TypeError("a prediction of one row still waits for it: save between rows")
+        raise TypeError("a prediction still waits for its row: save between rows")
     return {
         "mean": predicted.mean, "lower": predicted.lower, "upper": predicted.upper, "law": predicted.prediction.planes,
         "series": Vocabulary(predicted.prediction.series).state(), "Y": waiting.Y, "last": waiting.last,

@@ -1,3 +1,3 @@
-"""Views for people: outlines of circuits, plots, reports, the terminal."""
+"""Views of models and runs: outlines of circuits, plots, reports, the terminal."""
 
 from __future__ import annotations

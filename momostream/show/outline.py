@@ -91,8 +91,8 @@ def _trees(model: Any, inputs: Sequence[Hashable] | None, outputs: Sequence[Hash
     outputs = names_of(model, "_target_names") if outputs is None else outputs
     weights = np.exp(core.log_weights).reshape(len(core.experts), -1).mean(axis=1)
     return [
-        _Expert(member.name, weight, _expert_tree(member, inputs, outputs), f"{member.name}\n{weight:.2f}")
-        for member, weight in zip(core.experts, weights.tolist(), strict=True)
+        _Expert(expert.name, weight, _expert_tree(expert, inputs, outputs), f"{expert.name}\n{weight:.2f}")
+        for expert, weight in zip(core.experts, weights.tolist(), strict=True)
     ]
 
 
@@ -115,11 +115,11 @@ def _chosen(experts: list[_Expert], which: str | int | None) -> Box:
 
 
 def _expert_tree(
-    member: CircuitExpert | LinearExpert, inputs: Sequence[Hashable] | None, outputs: Sequence[Hashable] | None
+    expert: CircuitExpert | LinearExpert, inputs: Sequence[Hashable] | None, outputs: Sequence[Hashable] | None
 ) -> Box:
-    if isinstance(member, LinearExpert):
+    if isinstance(expert, LinearExpert):
         return Box("region", "linear\nmodel")
-    circuit, rows = member.described(), [region.n_rows for region in member.regions]
+    circuit, rows = expert.described(), [region.n_rows for region in expert.regions]
 
     def box_of(number: int) -> Box:
         node = circuit[number]

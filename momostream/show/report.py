@@ -36,7 +36,7 @@ PACKAGES = ("numpy", "numba", "scipy", "pandas", "river", "matplotlib")
 DPI, SHOWN = 150, 100
 # Most nodes of the circuit: more cannot be read on a page.
 MOST_NODES = 16
-# Rows of history before a forecast: a multiple of its length, and at least so many.
+# Rows of history before a forecast: a multiple of its length, and at least this many.
 HISTORY_LENGTHS, LEAST_HISTORY = 5, 30
 # Pixels of the widest figure that can still be read when it is shrunk to the page.
 WIDE = 1900

@@ -122,7 +122,7 @@ def replace_file(path: str | os.PathLike[str], chunks: Iterable[Chunk]) -> None:
     folder = os.path.dirname(path)
     temporary = os.path.join(folder, f".momostream-{secrets.token_hex(8)}.tmp")
     try:
-        # Mode "x" and not tempfile, whose files nobody but the owner may read.
+        # Mode "x" and not tempfile, whose files only the owner may read.
         with open(temporary, "xb") as file:
             if os.path.exists(path):
                 shutil.copymode(path, temporary)

@@ -196,7 +196,7 @@ class Database:
             db = self._connection
             if self._is_lost:
                 raise StoreError(
-                    f"{self.path}: an error undid models that had left memory since the last commit: "
+                    f"{self.path}: an error rolled back models that had left memory since the last commit: "
                     "open the store again, and resume from its last commit"
                 )
             if not db.in_transaction:

@@ -19,13 +19,13 @@ __all__ = ["Job", "Jobs"]
 
 log = logging.getLogger("momostream")
 
-# Gradients that the first rows may spend beyond what they have paid for.
+# Gradients that are available at the start, beside one per `tuning_interval` rows.
 FREE_GRADIENTS = 100
 
 
 @dataclass(eq=False)
 class Job:
-    """Work on one node of a tree: ``"split"``, ``"tune"`` or ``"build"``; ``stays`` gives way to no newer tuning."""
+    """Work on one node of a tree: ``"split"``, ``"tune"``, ``"build"``; no newer tuning replaces a job that stays."""
 
     kind: str
     node: Any
@@ -48,7 +48,7 @@ class Jobs:
     trees
         The trees.
     tuning_interval
-        Rows that pay for one gradient.
+        One gradient per this many rows.
 
     Attributes
     ----------
@@ -67,12 +67,12 @@ class Jobs:
         return [job.kind for job in self._queue if not job.is_over]
 
     def work(self, n_learnt: int) -> None:
-        """Do one step of what is due: a gradient, a split or a factor; never two. ``n_learnt`` rows have paid."""
+        """Do one step of what is due after ``n_learnt`` rows: a gradient, a split or a factor; never two."""
         self.collect()
         queue = self._queue
         while queue and queue[0].is_over:
             queue.popleft()
-        # Another search may begin if the gradients so far are within what the rows have paid for.
+        # Another search may begin if the gradients so far are within the budget of the rows so far.
         may_tune = self.n_gradients < FREE_GRADIENTS + n_learnt // self.tuning_interval
         if queue and (queue[0].kind != "tune" or queue[0].tuner is not None or may_tune):
             self._step(queue[0], n_learnt)
@@ -87,13 +87,13 @@ class Jobs:
                 self._step(self._queue[0], n_learnt)
 
     def collect(self, stay: bool = False) -> None:
-        """Take over what the trees have found to be due; jobs that ``stay`` give way to no newer one."""
+        """Take over the work that the trees have found due; with ``stay``, no newer job replaces it."""
         for tree in self.trees:
             while tree.due:
                 self._enqueue(Job(*tree.due.popleft(), tree, stays=stay))
 
     def _enqueue(self, job: Job) -> None:
-        """Splits go first and end the tuning of what they split; a leaf that waits gives way to a newer one."""
+        """Splits go first and end the tuning of what they split; a newer tuning replaces one that has not begun."""
         gone = set(job.tree.leaves(job.node)) if job.kind == "split" else set()
         for old in [old for old in self._queue if old.kind == "tune" and old.tree is job.tree]:
             if old.node in gone:
@@ -144,7 +144,7 @@ class Jobs:
                     self._queue.append(Job("tune", leaf, tree, stays=True))
 
     def drop_tuning(self) -> None:
-        """Give up all searches: they would end where they were going."""
+        """Drop all searches: their results would overwrite hyper-parameters that are set by hand."""
         for job in [job for job in self._queue if job.kind == "tune"]:
             job.node.busy = ""
             self._queue.remove(job)

@@ -26,11 +26,11 @@ Array = NDArray[np.float64]
 
 # Penalty, in rows, on a standardised weight of the full and of the short regression.
 PENALTIES = (1.0, 3.0)
-# Features are cut at so many standard deviations.
+# Standard deviations at which features are cut.
 CLIP = 6.0
 # Rows that may wait before their moments are added up and the weights refreshed.
 BATCH = 256
-# A feature that varies by less than this part of its distance from where it is measured counts as constant.
+# A feature that varies by less than this part of its distance from its origin counts as constant.
 LEAST_STD = 1e-7
 # A feature is never measured in units below this part of its centre, which would be round-off.
 LEAST_UNIT = 1e-12
@@ -93,7 +93,7 @@ class Autoregression(DiscountedRidge):
 
     @property
     def _clip(self) -> float:
-        """Where features are cut: nowhere while their standard deviations are guesses."""
+        """Limit at which features are cut; they are not while their standard deviations are guesses."""
         return CLIP if self.n_rows > 8 else 1e300
 
     def predict(self, x: Array, location: Array, std: Array) -> None:

@@ -44,11 +44,11 @@ Array = NDArray[np.float64]
 log = logging.getLogger("momostream")
 Numbers = NDArray[np.int64]
 
-# After so many dropped rows the factor is rebuilt, which wipes the round-off of the updates.
+# Dropped rows after which the factor is rebuilt, which wipes the round-off of the updates.
 MOST_UPDATES = 256
 # Log-lengthscale of an input that has no say, and rows until a leaf with a new input is tuned.
 SILENT, SOON = 60.0, 32
-# So many rows at once are worth a block.
+# Fewest rows that are worth a block.
 LARGE = 24
 # Above this noise ratio a factor of single precision is as good as any: its round-off, some 1e-7, is nothing beside the
 # noise, and it takes half the memory, which a solve spends its time reading. Not with a linear term: it may be large.
@@ -64,7 +64,7 @@ next_token = count(1).__next__
 
 
 class StaleTokenError(RuntimeError):
-    """A row was to be learnt whose prediction is no longer there: predict it again first."""
+    """The prediction of a row that was to be learnt is no longer there: predict the row again first."""
 
     def __init__(self) -> None:
         super().__init__("the row was not predicted last, or the model has changed since: predict the row again first")

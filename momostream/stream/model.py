@@ -34,7 +34,7 @@ log = logging.getLogger("momostream")
 
 # Rows are learnt in blocks of this many, once the first ones have been learnt one by one.
 BLOCK, SINGLY = 256, 64
-# In blocks, one step of heavy work is done for so many rows.
+# In blocks, one step of heavy work is done per this many rows.
 ROWS_PER_STEP = 8
 
 

@@ -21,7 +21,7 @@ Numbers = NDArray[np.int64]
 BLOCK = 8192
 # Wide rows lie in shorter blocks: numbers in one block, at most.
 BLOCK_NUMBERS = 2**18
-# A block starts with room for so many rows and doubles.
+# A block starts with room for this many rows and doubles.
 FIRST = 64
 
 
@@ -86,7 +86,7 @@ class RowStore:
         return np.arange(begin, self.stop)
 
     def _open(self, number: int, n_rows: int) -> None:
-        """Give the newest block room for so many rows and all columns, and open it if it is new."""
+        """Give the newest block room for this many rows and all columns, and open it if it is new."""
         room = min(max(FIRST, 2 * n_rows), self._block)
         X, Y = np.empty((room, len(self.fill))), np.empty((room, self.n_targets))
         if number in self._X:

@@ -36,7 +36,8 @@ STREAM_CONSTRAINTS: dict[str, Constraint] = {
     "seed": optional(whole(0)),
 }
 
-# Leaves that do not see the time keep, and are tuned on, so many times more rows: all rows matter, not only the newest.
+# Leaves that do not see the time keep, and are tuned on, this many times the rows: all rows matter, not only the
+# newest.
 WITHOUT_CLOCK = 1.5
 
 

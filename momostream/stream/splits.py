@@ -1,4 +1,4 @@
-"""Growing a circuit: where a full region is cut, and what becomes of its rows and outputs."""
+"""Growing a circuit: the cut of a full region, and the new nodes for its rows and outputs."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ def split(tree: Tree, node: Leaf | Bundle) -> str:
     X, _ = max(tree.leaves(node), key=lambda leaf: leaf.n_rows).data()
     columns = _cuttable(tree, node, X)
     if not len(columns):
-        # Rows that cannot be told apart: the newest stay.
+        # Rows that cannot be distinguished: the newest stay.
         for leaf in tree.leaves(node):
             leaf.keep_newest(tree.growth.max_points // 2)
-        return "dropped the older half of rows that cannot be told apart"
+        return "dropped the older half of rows that cannot be distinguished"
     mixes = tree.growth.n_components > 1 and _n_above(node, Sum) < tree.growth.mixture_depth
     gates = [_gate(tree, node, X, int(c)) for c in columns[: tree.growth.n_components if mixes else 1]]
     parent = node.parent

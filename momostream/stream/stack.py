@@ -157,7 +157,7 @@ class Stack:
 
     @property
     def surprise(self) -> float:
-        """Mean square of the normal scores of the targets learnt last: about 1 where predictions are honest."""
+        """Mean square of the normal scores of the targets learnt last: about 1 where predictions are calibrated."""
         seen = self._scores[~np.isnan(self._scores)]
         return float(np.mean(seen**2)) if len(seen) else math.nan
 

@@ -359,7 +359,8 @@ class Tree:
         if isinstance(node, Leaf):
             location, std = np.empty((2, targets))
             node.predict(x, location, std, token)
-            # Below, there is no variance, and next to none is known of an output that has not been seen.
+            # Not below `LEAST_DOF`: an output without values has hardly any, and a Student-t of 2 or fewer has no
+            # variance.
             dof = math.inf if self.growth.coupling == "independent" else max(float(node.outputs[3].min()), LEAST_DOF)
             return StudentT(location[None], np.diag(std**2), dof)
         if isinstance(node, Gate):
@@ -443,7 +444,7 @@ class Tree:
         self.root = self._region(targets, [newest[p].theta for p in targets.tolist()], numbers)
 
     def _prune(self, node: Node) -> None:
-        """Take an empty cell out of its gate; a gate with one child left gives way to it."""
+        """Take an empty cell out of its gate; a gate with one child left is replaced by that child."""
         while node.parent is not None and not isinstance(node.parent, Gate):
             node = node.parent
         gate = node.parent

@@ -34,7 +34,7 @@ Array = NDArray[np.float64]
 #: Most columns of a heat map with numbers in its cells, and most panels of a figure.
 MOST_CELLS, MOST_PANELS = 16, 12
 
-#: Okabe and Ito's colours, which people with colour blindness can tell apart.
+#: Okabe and Ito's colours, which people with colour blindness can distinguish.
 PALETTE = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#f0e442", "#999999"]
 GREY, GRID = "#666666", "#dddddd"
 #: Style of long labels below an axis.

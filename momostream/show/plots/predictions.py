@@ -48,7 +48,7 @@ def plot_prediction(
     Parameters
     ----------
     distribution
-        What `predict_distribution` returns.
+        The result of `predict_distribution`.
     y
         True values, shape (n_rows,) for this target or (n_rows, n_targets); NaN leaves a gap.
     target
@@ -125,7 +125,7 @@ def plot_forecast(
     Parameters
     ----------
     forecast
-        What ``forecast(horizon, with_dist=True)`` returns.
+        The result of ``forecast(horizon, with_dist=True)``.
     history
         Rows before the forecast, one column per series; a series without a column is drawn without its past. If steps
         are numbered, the rows are counted backwards from 0, else their index must hold times, as the forecast does.
@@ -202,8 +202,8 @@ def plot_correlation(
     Parameters
     ----------
     distribution
-        What `predict_distribution`, ``predict_one(x, with_dist=True)`` or ``forecast(n, with_dist=True)`` returns; or a
-        covariance or correlation matrix, shape (n_targets, n_targets), or one per row, shape (n_rows, n_targets,
+        The result of `predict_distribution`, ``predict_one(x, with_dist=True)`` or ``forecast(n, with_dist=True)``; or
+        a covariance or correlation matrix, shape (n_targets, n_targets), or one per row, shape (n_rows, n_targets,
         n_targets).
     row
         Row or step to draw, counted from 0.

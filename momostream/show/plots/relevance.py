@@ -1,4 +1,4 @@
-"""Plots of what counts in a model: lengthscales by region, shares of inputs and experts over a run."""
+"""Plots of relevance: lengthscales by region, shares of inputs and experts over a run."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ def _relevances(model: Any) -> tuple[list[_Relevance], list[Hashable], list[Hash
     stream = Stream.of(model)
     if stream is None:
         core = core_of(model)
-        experts = [member for member in core.experts if isinstance(member, CircuitExpert)]
+        experts = [expert for expert in core.experts if isinstance(expert, CircuitExpert)]
         for expert in experts:
             rows = [
                 _relevance(region.X, region.covariance.inverse_lengths(region.theta), region.X.shape[1])

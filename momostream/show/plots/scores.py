@@ -37,7 +37,7 @@ __all__ = ["plot_calibration", "plot_scores", "plot_steps"]
 
 # Lines of a drawing at most, before their mean is drawn instead.
 MOST_LINES = 6
-# Errors so many times above their median call for a log scale.
+# Errors this many times above their median call for a log scale.
 STEEP = 10.0
 
 NOTHING_SCORED = "nothing has been scored yet: a prediction is scored when the rows that it predicts have arrived"

@@ -24,7 +24,12 @@ CASES = [
     (one_of("a", "b"), ["a", "b"], ["c", None, 1], "one of 'a', 'b'"),
     (whole(2), [2, np.int64(7), 10**30], [1, 2.0, True, "2", None], "a whole number of at least 2"),
     (whole(1, 4), [1, 4], [0, 5, True], "a whole number from 1 to 4"),
-    (at_least(1.01), [1.01, 2, np.float64(3)], [1, float("inf"), float("nan"), True, "2", np.float32(3)], "a number of at least 1.01"),
+    (
+        at_least(1.01),
+        [1.01, 2, np.float64(3)],
+        [1, float("inf"), float("nan"), True, "2", np.float32(3)],
+        "a number of at least 1.01",
+    ),
     (positive(1.0), [1e-9, 1, np.float64(0.5)], [0.0, 1.1, float("nan"), True], "a number above 0 and at most 1"),
     (flag(), [True, False, np.bool_(True)], [0, 1, "True", None], "True or False"),
     (

@@ -22,7 +22,7 @@ from momostream.cli.options import (
     SkipBadRows,
 )
 from momostream.cli.outputs import check_paths
-from momostream.cli.progress import run_watched
+from momostream.cli.watching import run_watched
 
 __all__ = ["fit"]
 

@@ -35,7 +35,7 @@ from momostream.cli.options import (
     Storing,
 )
 from momostream.cli.outputs import STORE, check_paths, check_store_for, open_channels
-from momostream.cli.progress import print_scores, run_watched
+from momostream.cli.watching import print_scores, run_watched
 
 if TYPE_CHECKING:
     from momostream.runs.fleet import Fleet

@@ -41,7 +41,7 @@ class JointPlanes(Protocol):
 
     @property
     def planes(self) -> Array:
-        """The planes of `momostream.distributions.planes`, shape ``(5, n_experts, n_steps, n_series)``."""
+        """The planes of `momostream.distributions.planes`, shape ``(5, n_components, n_steps, n_series)``."""
 
     @property
     def between_steps(self) -> Array:
@@ -168,7 +168,7 @@ class Forecast:
 
     @property
     def planes(self) -> Array:
-        """The mixtures by expert, step and series: the planes of `momostream.distributions.planes`."""
+        """The components of the mixtures by step and series: the planes of `momostream.distributions.planes`."""
         return self._planes
 
     @property

@@ -95,10 +95,10 @@ class PredictionLines:
         key = [] if self.key is None else [self.key]
         return _csv_line([*key, "row", *(["step"] if self.stepwise else []), "time", *_columns(self.targets)])
 
-    def text(self, row: Row, outlook: PredictedValues) -> str:
+    def text(self, row: Row, predicted: PredictedValues) -> str:
         """A prediction that was made at a row; a forecast has the times of its steps, others that of the row."""
-        times = _step_times(outlook) if self.stepwise else [_time_text(row.time)]
-        steps = zip(outlook.mean.tolist(), outlook.lower.tolist(), outlook.upper.tolist(), strict=True)
+        times = _step_times(predicted) if self.stepwise else [_time_text(row.time)]
+        steps = zip(predicted.mean.tolist(), predicted.lower.tolist(), predicted.upper.tolist(), strict=True)
         by_step = [tuple(chain.from_iterable(zip(*step, strict=True))) for step in steps]
         if self.format == "jsonl":
             return self._object(row, times, by_step)
@@ -137,7 +137,7 @@ def _numbers(form: str, values: tuple[float, ...], missing: str) -> str:
     return form.replace("%.9g", "%s") % tuple(texts)
 
 
-def alarm_texts(row: Row, outlook: PredictedValues, targets: Sequence[str], level: float) -> list[str]:
+def alarm_texts(row: Row, predicted: PredictedValues, targets: Sequence[str], level: float) -> list[str]:
     """A JSON object for each target whose value lies outside its prediction interval.
 
     Examples
@@ -151,7 +151,7 @@ def alarm_texts(row: Row, outlook: PredictedValues, targets: Sequence[str], leve
     """
     texts = []
     begin = ({} if row.key is None else {"key": row.key}) | {"row": row.number, "time": _time_text(row.time)}
-    for name, low, high in zip(targets, outlook.lower[0].tolist(), outlook.upper[0].tolist(), strict=True):
+    for name, low, high in zip(targets, predicted.lower[0].tolist(), predicted.upper[0].tolist(), strict=True):
         value = row.values.get(name)
         if value is not None and not math.isnan(low) and not low <= value <= high:
             sides = {"lower": low, "upper": high}

@@ -81,5 +81,5 @@ def _check_circuit(name: str) -> None:
     except ValueError:
         raise ValueError(
             f"unknown expert {name!r}: use {', '.join(map(repr, LINEAR))}, a kernel ({', '.join(KERNELS)}, optionally "
-            f"followed by '+linear'), or {RESIDUAL!r} and a kernel"
+            f"followed by '+linear', or after 'clock '), or {RESIDUAL!r} and a kernel"
         ) from None

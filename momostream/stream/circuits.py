@@ -49,7 +49,8 @@ class Circuits:
     jobs
         Work that waits.
     point
-        The point that was predicted last. Write the next one here to save `predict_trees` a copy.
+        The point that was predicted last. The row model writes the next one here, which saves `predict_trees` a copy,
+        and then predicts it: a point that is only written and not predicted would be learnt under the token of another.
     views
         The part of the point that each tree sees.
     n_learnt

@@ -98,7 +98,7 @@ class Stack:
         K, P = self.mixing.shape[1:]
         C = len(SPEEDS)
         self.planes = np.full((5, K, P), np.inf)
-        self._plane_ring = self.planes[None]
+        self._one_row = self.planes[None]
         self.mean = np.zeros(P)
         self._rates = np.array([self.eta, LEAST_WEIGHT, TAIL_STEP, TAIL_DISCOUNT, SCALE_STEP, USUAL_STEP])
         self._likelihood, self._scores, self._work = np.empty(K), np.full(P, np.nan), np.empty((2, P))
@@ -129,7 +129,7 @@ class Stack:
 
     def learn(self, y: Array) -> None:
         """Learn from the targets of the row that was predicted last; NaN is missing."""
-        self._learn(y[None], self._plane_ring)
+        self._learn(y[None], self._one_row)
 
     def learn_rows(self, Y: Array, plane_rows: Array) -> None:
         """Predict and learn rows in order; ``plane_rows`` ``(n, 5, n_experts, n_targets)`` as `planes` for each."""

@@ -230,7 +230,7 @@ def test_columns_that_cannot_be_used(changed, message):
 
 def test_names_of_the_result_differ():
     types = {"id": T.StringType(), "row": T.TimestampType(), "wind": T.DoubleType(), "power": T.DoubleType()}
-    with pytest.raises(ValueError, match="the name 'row'"):
+    with pytest.raises(ValueError, match="would be called 'row'"):
         cluster._check_columns(types, Plan(("power",), ("wind",), "row", key="id"), None)
 
 

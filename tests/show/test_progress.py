@@ -6,7 +6,7 @@ import io
 
 import numpy as np
 
-from momostream.cli import turbine as simulated
+from momostream.cli import demo_feed as simulated
 from momostream.show import progress as live
 
 

@@ -156,6 +156,35 @@ def test_the_rule_itself(module, source, n_complaints):
     assert len(upward(module, source)) == n_complaints
 
 
+# Physics that is one step of an integration, and loops that calls would slow down.
+LONG = {"datasets.turbine"}
+
+
+def code_lines(function: ast.FunctionDef) -> int:
+    """Lines of a function, its docstring not counted."""
+    first = function.body[0]
+    has_docstring = isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant)
+    docstring = (first.end_lineno or 0) - first.lineno + 1 if has_docstring else 0
+    return (function.end_lineno or 0) - function.lineno + 1 - docstring
+
+
+def test_files_and_functions_stay_short():
+    """At most 600 and 60 lines; ruff looks after complexity."""
+    read = {m: p.read_text(encoding="utf-8") for m, p in MODULES.items() if m not in LONG and "kernels" not in m}
+    assert {module: n for module, text in read.items() if (n := len(text.splitlines())) > 600} == {}
+    functions = [(m, node) for m, text in read.items() for node in ast.walk(ast.parse(text))]
+    long = {(m, f.name): code_lines(f) for m, f in functions if isinstance(f, ast.FunctionDef)}
+    # The signatures of the estimators are their parameters.
+    assert {name: n for name, n in long.items() if n > 60 and name[1] != "__init__"} == {}
+
+
+def test_class_names_are_used_once():
+    trees = [ast.parse(path.read_text(encoding="utf-8")) for path in MODULES.values()]
+    found = [node.name for tree in trees for node in ast.walk(tree) if isinstance(node, ast.ClassDef)]
+    # The two regressors bear the same name in the packages of river and scikit-learn users.
+    assert sorted({name for name in found if found.count(name) > 1}) == ["MOMoGPRegressor"]
+
+
 @pytest.mark.system
 def test_import_is_light():
     heavy = ["river", "sklearn", "pandas", "matplotlib", "numba"]

@@ -21,7 +21,7 @@ __all__ = [
     "FeedArgument",
     "FileArgument",
     "FileFormat",
-    "Format",
+    "LineFormat",
     "LevelOption",
     "LimitOption",
     "ModelArgument",
@@ -48,7 +48,7 @@ class BadRows(StrEnum):
     skip = "skip"
 
 
-class Format(StrEnum):
+class LineFormat(StrEnum):
     """Format of the predictions."""
 
     csv = "csv"
@@ -93,7 +93,7 @@ ModelKey = Annotated[
     str | None, typer.Option("--key", metavar="KEY", help="Key of one model in a store of many. [default: all]")
 ]
 OutputFormat = Annotated[
-    Format | None,
+    LineFormat | None,
     typer.Option(
         "--format",
         help="Format of the predictions. [default: from the file name, else csv]",

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from momostream.cli.feeds import without_password
 from momostream.cli.messages import notify
 from momostream.cli.models import must_agree
-from momostream.cli.options import Format
+from momostream.cli.options import LineFormat
 
 if TYPE_CHECKING:
     from momostream.runs.run import Channel, Run
@@ -68,7 +68,7 @@ def check_store_for(destinations: Mapping[str, str | None]) -> None:
 
 
 @contextmanager
-def open_channels(run: Run, destinations: Mapping[str, str | None], format: Format | None) -> Iterator[None]:
+def open_channels(run: Run, destinations: Mapping[str, str | None], format: LineFormat | None) -> Iterator[None]:
     """Give a run the channels for its predictions, alarms and rejected rows, by option."""
     from momostream.feeds.outputs import PredictionLines
 
@@ -86,7 +86,7 @@ def open_channels(run: Run, destinations: Mapping[str, str | None], format: Form
         yield
 
 
-def _format_of(run: Run, output: str, format: Format | None) -> str:
+def _format_of(run: Run, output: str, format: LineFormat | None) -> str:
     """Format of the predictions: as asked for, else as before, else by the name of the output."""
     from momostream.feeds.brokers import is_broker
     from momostream.feeds.outputs import format_for

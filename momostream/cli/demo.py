@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from momostream.cli.command import command
-from momostream.cli.messages import explain_compiling, require_matplotlib
+from momostream.cli.messages import import_models, require_matplotlib
 from momostream.cli.options import SeedOption
 
 __all__ = ["demo"]
@@ -26,8 +26,7 @@ def demo(
     The turbine is simulated by momostream itself; it is not the data set of the paper.
     """
     require_matplotlib("the demo")
-    with explain_compiling():
-        import momostream.estimators.forecaster  # noqa: F401
-        from momostream.cli.demo_feed import run_demo
+    import_models()
+    from momostream.cli.demo_feed import run_demo
 
     print(f"report: {run_demo(folder, rows, horizon, seed or 0)}")

@@ -9,7 +9,7 @@ import typer
 
 from momostream.cli.command import INTERRUPTED, command
 from momostream.cli.feeds import open_checked, plan_for
-from momostream.cli.messages import explain_compiling, notify
+from momostream.cli.messages import import_models, notify
 from momostream.cli.models import open_fleet, parse_settings
 from momostream.cli.options import (
     BadRows,
@@ -48,11 +48,9 @@ def fit(
     if save.exists() and not overwrite:
         raise ValueError(f"{save}: already exists: add --overwrite, or choose another file for --save")
     with open_checked(feed, columns, file_format, bad_rows) as source:
-        with explain_compiling(quiet):
-            from momostream.runs.run import Run
+        import_models(columns.horizon is not None, quiet)
+        from momostream.runs.run import Run
 
-            if columns.horizon is not None:
-                import momostream.estimators.forecaster  # noqa: F401
         plan = plan_for(source, columns)
         with open_fleet(plan, parse_settings(model, columns.horizon)) as fleet:
             work = Run(source, fleet, plan, bad_rows=bad_rows.value, on_bad=notify, learn_only=True)

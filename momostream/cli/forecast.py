@@ -10,7 +10,7 @@ import typer
 
 from momostream.cli.command import command
 from momostream.cli.feeds import open_files, without_password
-from momostream.cli.messages import explain_compiling, notify, require_matplotlib
+from momostream.cli.messages import import_models, notify, require_matplotlib
 from momostream.cli.models import SavedModel, is_store, keys_of, load_models
 from momostream.cli.options import (
     PREDICTIONS,
@@ -71,14 +71,13 @@ def forecast(
     A model that was trained with a horizon forecasts the rows after the last one it learnt. A model without a horizon
     predicts the targets of each row of FEED.
     """
-    with explain_compiling():
-        import momostream.kernels.horizon
-        import momostream.runs.run
-        from momostream.estimators.regressor import MOMoGPRegressor
+    import_models()
+    from momostream.estimators.regressor import MOMoGPRegressor
+    from momostream.runs.run import ONLY
 
     _check_options(model, writing, key)
     # A store of one model has it under this name.
-    nameless = {None, momostream.runs.run.ONLY}
+    nameless = {None, ONLY}
     for number, saved in enumerate(load_models(model, key)):
         is_regressor = isinstance(saved.model, MOMoGPRegressor)
         is_one_of_many = key is None and saved.key not in nameless

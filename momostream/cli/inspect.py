@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from momostream.cli.command import command
-from momostream.cli.messages import explain_compiling, notify, require_matplotlib
+from momostream.cli.messages import import_models, notify, require_matplotlib
 from momostream.cli.models import is_store, keys_of, load_models, read_only
 from momostream.cli.options import ModelArgument, ModelKey
 
@@ -22,9 +22,9 @@ def inspect(
     key: ModelKey = None,
 ) -> None:
     """Show what a saved model has learnt (circuit, weights, lengthscales, sizes), or what a store contains."""
-    with explain_compiling():
-        from momostream.runs.run import ONLY
-        from momostream.show.inspection import print_model, print_store
+    import_models()
+    from momostream.runs.run import ONLY
+    from momostream.show.inspection import print_model, print_store
 
     if plot is not None:
         require_matplotlib("--plot")

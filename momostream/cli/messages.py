@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-__all__ = ["Sparingly", "explain_compiling", "notify", "require_matplotlib"]
+__all__ = ["Sparingly", "import_models", "notify", "require_matplotlib"]
 
 # Imports take less time than this, unless kernels have to be compiled.
 COMPILING_SECONDS = 8.0
@@ -21,9 +21,20 @@ def notify(message: str) -> None:
     print(f"momostream: {message}", file=sys.stderr, flush=True)
 
 
+def import_models(forecasts: bool = True, quiet: bool = False) -> None:
+    """Import the models of rows and, if asked for, of forecasts; where that compiles them, print why it takes long.
+
+    Commands call this before they import or load anything that needs compiled code.
+    """
+    with _explain_compiling(quiet):
+        import momostream.runs.run
+
+        if forecasts:
+            import momostream.horizon.model  # noqa: F401
+
+
 @contextmanager
-def explain_compiling(quiet: bool = False) -> Iterator[None]:
-    """Wrap heavy imports: if they take long because nothing has been compiled yet, print why."""
+def _explain_compiling(quiet: bool) -> Iterator[None]:
     kernels = Path(__file__).parents[1] / "kernels"
     compiled = any((kernels / "__pycache__").glob("*.nbi")) or "NUMBA_CACHE_DIR" in os.environ
     if quiet or compiled:

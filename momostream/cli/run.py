@@ -19,7 +19,7 @@ from momostream.cli.feeds import (
     plan_for,
     without_password,
 )
-from momostream.cli.messages import Sparingly, explain_compiling, notify, require_matplotlib
+from momostream.cli.messages import Sparingly, import_models, notify, require_matplotlib
 from momostream.cli.models import open_fleet, parse_settings
 from momostream.cli.options import (
     Alarms,
@@ -80,11 +80,7 @@ def run(
     request.check()
     with request.open_feed() as source:
         # Only now: errors found so far need not wait for these imports.
-        with explain_compiling(quiet):
-            import momostream.runs.run
-
-            if columns.horizon is not None:
-                import momostream.estimators.forecaster  # noqa: F401
+        import_models(columns.horizon is not None, quiet)
         plan = plan_for(source, columns, predictions.level, predictions.every, key)
         with request.open_fleet(plan) as fleet:
             # The run finds its position in the feed before any output is touched.

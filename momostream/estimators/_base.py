@@ -7,7 +7,7 @@ import threading
 from collections.abc import Hashable, Mapping
 from copy import deepcopy
 from os import PathLike
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,6 +36,11 @@ class StreamingEstimator:
     _SCRATCH: tuple[str, ...] = ()
 
     _model: Any
+
+    if TYPE_CHECKING:
+
+        def clone(self, new_params: dict[Any, Any] | None = None, include_attributes: bool = False) -> Self:
+            """A copy that has learnt nothing; the base classes of river have it."""
 
     def _start(self) -> None:
         """Attributes of an estimator that has seen no row."""

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import fields, replace
 from datetime import date
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,16 +17,13 @@ from river.time_series.base import Forecaster
 from momostream._checks import Constraint, check, check_settings, one_of, optional, whole
 from momostream._numbers import known_numbers
 from momostream.distributions.forecast import Forecast
-from momostream.estimators._base import StreamingEstimator
-from momostream.estimators._frames import check_frame
+from momostream.estimators._forecaster_batches import ForecasterBatches
+from momostream.estimators._forecaster_insight import ForecasterInsight
 from momostream.estimators.vocabulary import row_from_state, row_state
 from momostream.horizon.blend import JointForecast
 from momostream.horizon.calendar import AWARE, NEAR, NUMBER, Clock, as_time, calendar_terms, day_seasons
 from momostream.horizon.model import HorizonModel
 from momostream.horizon.settings import SEASON, SEASONS, HorizonSettings
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 __all__ = ["MOMoGPForecaster"]
 
@@ -59,7 +56,7 @@ class _CheckedRow(NamedTuple):
     time: tuple[float, str] | None
 
 
-class MOMoGPForecaster(StreamingEstimator, Forecaster):
+class MOMoGPForecaster(ForecasterBatches, ForecasterInsight, Forecaster):
     """Forecasts several series for many steps ahead, with one joint distribution, learnt row by row.
 
     The experts forecast all steps: the last value, the last season, regressions on the past of each series and on that
@@ -438,51 +435,6 @@ class MOMoGPForecaster(StreamingEstimator, Forecaster):
             return times, None
         return times.round().astype("datetime64[us]"), "UTC" if self._clock.kind == AWARE else None
 
-    # ------------------------------------------------------------------ history
-
-    def fit(self, frame: pd.DataFrame, inputs: Sequence[Hashable] = (), verbose: bool = False) -> Self:
-        """Start afresh from history; continue with `learn_one`.
-
-        Parameters
-        ----------
-        frame
-            A column for each series and input. Times come from the column that ``time`` names, or from an index of
-            dates; rows that are learnt later without a timestamp then follow at the same step.
-        inputs
-            Columns that are inputs; all others are series.
-        verbose
-            Whether to show a progress bar.
-        """
-        times = self._read_frame(frame, inputs)
-        with self._lock:
-            fresh = self.clone()
-            if times is not None:
-                fresh._early = []
-            names = [name for name in frame.columns if name != self.time]
-            columns: dict[Hashable, list[Any]] = {name: frame[name].tolist() for name in names}
-            for i in _progress(len(frame), verbose):
-                x = {name: columns[name][i] for name in inputs}
-                y = {name: columns[name][i] for name in names if name not in x}
-                fresh._take(fresh._read(y, x, None if times is None else times[i]), single=False)
-            if self.time is None and fresh._clock.step is None:
-                # The step is not known after so few rows: later rows have no times.
-                fresh._early, fresh._clock = None, Clock()
-            self._replace_by(fresh)
-        return self
-
-    def _read_frame(self, frame: pd.DataFrame, inputs: Sequence[Hashable]) -> list[Any] | None:
-        """Times of the rows of a frame; None if they have none."""
-        import pandas as pd
-
-        check_frame(frame, "frame")
-        unknown = [name for name in inputs if name not in frame.columns]
-        if unknown or isinstance(inputs, str):
-            names = ", ".join(map(repr, frame.columns))
-            raise ValueError(f"inputs={inputs!r} is not accepted: use a list of column names; the columns are {names}")
-        if self.time in frame.columns:
-            return frame[self.time].tolist()
-        return list(frame.index) if isinstance(frame.index, pd.DatetimeIndex) else None
-
     # ------------------------------------------------------------------ what was learnt
 
     @property
@@ -495,61 +447,7 @@ class MOMoGPForecaster(StreamingEstimator, Forecaster):
         """Names of the series seen so far; ``("y",)`` if rows are plain numbers."""
         return self._targets.keys
 
-    @property
-    def weights(self) -> pd.DataFrame:
-        """Weight of each expert in the blend of each series now, the mean over the steps."""
-        with self._lock:
-            return self._weight_frame(None if self._model is None else self._model.weights.mean(axis=1))
-
-    def weights_at(self, step: int) -> pd.DataFrame:
-        """Weight of each expert in the blend of each series for one step ahead, counted from 1."""
-        check("step", step, whole(1, self._settings.horizon))
-        with self._lock:
-            return self._weight_frame(None if self._model is None else self._model.weights[:, step - 1])
-
-    def _weight_frame(self, weights: Array | None) -> pd.DataFrame:
-        import pandas as pd
-
-        experts = () if self._model is None else self._model.expert_names
-        index = pd.Index(experts, name="expert", dtype=object)
-        columns = pd.Index(list(self.series), tupleize_cols=False)
-        return pd.DataFrame(weights, index=index, columns=columns, dtype=np.float64)
-
-    @property
-    def weights_history(self) -> pd.DataFrame:
-        """Weights after every 64th row, the mean over the steps: one line for each row, expert and series.
-
-        The newest 1,000 of these rows are kept; a new series that changes the experts starts the history again.
-        """
-        import pandas as pd
-
-        with self._lock:
-            experts = () if self._model is None else self._model.expert_names
-            lines = [
-                (row, expert, name, weight)
-                for row, weights in self._history
-                for expert, line in zip(experts, weights.tolist(), strict=True)
-                for name, weight in zip(self.series, line, strict=False)
-            ]
-        return pd.DataFrame(lines, columns=["row", "expert", "series", "weight"])
-
-    # ------------------------------------------------------------------ as text and as files
-
-    def describe(self) -> str:
-        """The model in a few lines: rows, series, season, experts with their weights, memory."""
-        with self._lock:
-            model = self._model
-            if model is None:
-                return f"{type(self).__name__}: no values yet"
-            seasons = ", ".join(map(str, model.seasons)) or "none found"
-            lines = [
-                f"{type(self).__name__}: {self._n_rows} rows learnt; {len(self.series)} series, "
-                f"{len(self.inputs)} inputs, {self._settings.horizon} steps ahead",
-                f"  seasons in rows: {seasons}",
-            ]
-            weights = model.weights.mean(axis=(1, 2))
-            lines += [f"  {name:>20s}  weight {w:.3f}" for name, w in zip(model.expert_names, weights, strict=True)]
-            return "\n".join([*lines, f"  {model.nbytes / 1e6:.1f} MB"])
+    # ------------------------------------------------------------------ as files
 
     def _learnt_state(self) -> dict[str, Any]:
         return {
@@ -577,15 +475,6 @@ def _is_empty(y: Any) -> bool:
 def _padded(rows: Array, n_columns: int) -> Array:
     """Rows with further columns of missing values."""
     return np.pad(rows, ((0, 0), (0, n_columns - rows.shape[1])), constant_values=np.nan)
-
-
-def _progress(n: int, verbose: bool) -> Iterable[int]:
-    if not verbose:
-        return range(n)
-    from tqdm import trange
-
-    bar: Iterable[int] = trange(n, desc="learning", unit="row")
-    return bar
 
 
 def _checked_row_state(row: _CheckedRow) -> list[Any]:

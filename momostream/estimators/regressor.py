@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Hashable, Mapping
 from dataclasses import fields
-from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,8 +14,6 @@ from river import base
 from momostream._checks import Constraint, check, check_settings, instance_of, one_of, optional, whole
 from momostream._numbers import as_number, known_numbers
 from momostream.distributions.prediction import Prediction
-from momostream.estimators._base import StreamingEstimator
-from momostream.estimators._frames import check_frame, first_known, matrix, numeric_columns, row_named
 from momostream.estimators._insight import (
     by_expert,
     describe_model,
@@ -24,13 +21,10 @@ from momostream.estimators._insight import (
     leaf_hyperparameters,
     relevance_of_inputs,
 )
+from momostream.estimators._regressor_batches import RegressorBatches, seconds_of
 from momostream.estimators.vocabulary import Vocabulary, row_from_state, row_state
-from momostream.horizon.calendar import NUMBER, as_time
 from momostream.stream.model import StreamModel
 from momostream.stream.settings import StreamSettings
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 __all__ = ["MOMoGPRegressor"]
 
@@ -47,7 +41,7 @@ WARM_UP = 16
 LEAST_PARAMETER = 1e-25
 
 
-class MOMoGPRegressor(StreamingEstimator, base.MultiTargetRegressor):
+class MOMoGPRegressor(RegressorBatches, base.MultiTargetRegressor):
     """Predicts several targets of a stream, row by row, with one joint distribution per prediction.
 
     The experts are two circuits of Gaussian processes, one of which sees the time, two linear regressions on lags with
@@ -328,12 +322,12 @@ class MOMoGPRegressor(StreamingEstimator, base.MultiTargetRegressor):
             return x, None
         if not isinstance(x, Mapping):
             raise TypeError(f"expected a dict, got {type(x).__name__}")
-        time = _seconds(self.clock, x.get(self.clock))
+        time = seconds_of(self.clock, x.get(self.clock))
         return {key: value for key, value in x.items() if key != self.clock}, time
 
     def is_late(self, time: Any) -> bool:
         """Whether a timestamp is not after that of the last row learnt; False if the clock is not a field of ``x``."""
-        seconds = None if isinstance(self.clock, bool) else _seconds(self.clock, time)
+        seconds = None if isinstance(self.clock, bool) else seconds_of(self.clock, time)
         return seconds is not None and self.n_rows > 0 and seconds <= self._time
 
     def _now(self, time: float | None) -> float:
@@ -342,102 +336,6 @@ class MOMoGPRegressor(StreamingEstimator, base.MultiTargetRegressor):
         if isinstance(self.clock, bool):
             return 0.0 if self._model is None else float(self._model.n_learnt)
         return self._time
-
-    # ------------------------------------------------------------------ many rows
-
-    def learn_many(self, X: pd.DataFrame, Y: pd.DataFrame) -> None:
-        """Learn the rows of two frames in order, as `learn_one` does, but in fewer and larger steps."""
-        with self._lock:
-            rows = self._read_frames(X, Y)
-            if rows is None:
-                return
-            if self.drift_detector is None:
-                self._learn_rows(*rows)
-            else:
-                # The detector must see every row.
-                points, targets, times = rows
-                for i, (x, y) in enumerate(zip(points, targets, strict=True)):
-                    self._learn(x, y, None if times is None else times[i])
-
-    def _learn_rows(self, points: Array, targets: Array, times: Array | None, thorough: bool = False) -> None:
-        assert self._model is not None
-        self._model.learn_many(points, targets, times, thorough)
-        if times is not None:
-            self._time = float(times[-1])
-
-    def predict_many(self, X: pd.DataFrame, with_dist: bool = False) -> Any:
-        """Predict the rows of a frame, each as if it were the next one.
-
-        For alternatives at the present time, not for a stretch of the future: to the experts on lags, each of these
-        rows follows the last row learnt.
-
-        Returns
-        -------
-        pandas.DataFrame or momostream.distributions.joint.Distribution
-            Means with the index of ``X``; or, with ``with_dist``, the distribution of all rows.
-        """
-        import pandas as pd
-
-        with self._lock:
-            X, times = self._take_times(X)
-            points = matrix(numeric_columns(X, "X"), self._inputs.keys, len(X))
-            if self._model is None or not len(X):
-                return pd.DataFrame(index=X.index, columns=list(self._targets.keys), dtype=np.float64)
-            if times is None:
-                times = np.full(len(points), self._now(None))
-            wrap = None if self._map.is_plain else self._map.wrap
-            distribution = self._model.predict_many(points, times, self._targets.keys, wrap)
-            if with_dist:
-                return distribution
-            return pd.DataFrame(distribution.mean, index=X.index, columns=list(self._targets.keys))
-
-    def fit(self, X: pd.DataFrame, Y: pd.DataFrame) -> Self:
-        """Start afresh from history, with all tuning done; continue with `learn_one`."""
-        with self._lock:
-            fresh = self.clone()
-            rows = fresh._read_frames(X, Y)
-            if rows is not None:
-                fresh._learn_rows(*rows, thorough=True)
-            self._replace_by(fresh)
-        return self
-
-    def _take_times(self, X: pd.DataFrame) -> tuple[pd.DataFrame, Array | None]:
-        """Take the timestamps out of a frame; None if time is the number of rows."""
-        check_frame(X, "X")
-        if isinstance(self.clock, bool):
-            return X, None
-        times, time = np.full(len(X), self._time), self._time
-        if self.clock in X.columns:
-            for i, value in enumerate(X[self.clock]):
-                with row_named(X, i, "X"):
-                    seconds = _seconds(self.clock, value)
-                times[i] = time = time if seconds is None else seconds
-            X = X.drop(columns=[self.clock])
-        return X, times
-
-    def _read_frames(self, X: pd.DataFrame, Y: pd.DataFrame) -> tuple[Array, Array, Array | None] | None:
-        """Inputs, targets (on the scale of the model) and times of the rows that have a target; None if none has.
-
-        New columns are registered after everything has been checked.
-        """
-        X, times = self._take_times(X)
-        inputs, targets = numeric_columns(X, "X"), numeric_columns(Y, "Y")
-        if len(X) != len(Y):
-            raise ValueError(f"X has {len(X)} rows and Y {len(Y)}")
-        self._check_bounds(targets)
-        rows = ~np.isnan(matrix(targets, tuple(targets), len(Y))).all(axis=1)
-        if self._frozen or not rows.any():
-            return None
-        inputs, targets = ({name: part[rows] for name, part in columns.items()} for columns in (inputs, targets))
-        new_inputs, new_targets = (
-            known_numbers({name: first_known(values) for name, values in columns.items() if name not in seen})
-            for columns, seen in ((inputs, self._inputs), (targets, self._targets))
-        )
-        if new_inputs or new_targets:
-            self._widen(new_inputs, tuple(new_inputs), tuple(new_targets))
-        n = int(rows.sum())
-        points, Z = matrix(inputs, self._inputs.keys, n), matrix(targets, self._targets.keys, n)
-        return points, self._map.forward(Z), None if times is None else times[rows]
 
     # ------------------------------------------------------------------ anomalies and reasons
 
@@ -580,16 +478,3 @@ class MOMoGPRegressor(StreamingEstimator, base.MultiTargetRegressor):
 
     def _restored_model(self, state: Any) -> StreamModel:
         return StreamModel.from_state(self._settings, state)
-
-
-def _seconds(name: Hashable, value: Any) -> float | None:
-    """A timestamp as a number, seconds since 1970 for dates; None if it is missing."""
-    # pandas' NaT is a datetime that differs from itself.
-    if isinstance(value, datetime) and value == value:
-        # Not by `as_time`, which drops nanoseconds.
-        return (value if value.tzinfo is not None else value.replace(tzinfo=UTC)).timestamp()
-    found = as_time(name, value)
-    if found is None:
-        return None
-    time, kind = found
-    return time if kind == NUMBER else time / 1e6

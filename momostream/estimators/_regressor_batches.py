@@ -1,0 +1,151 @@
+"""The part of `MOMoGPRegressor` that takes many rows at once: frames of inputs and targets."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from momostream._numbers import known_numbers
+from momostream.estimators._base import StreamingEstimator
+from momostream.estimators._frames import check_frame, first_known, matrix, numeric_columns, row_named
+from momostream.horizon.calendar import NUMBER, as_time
+from momostream.stream.model import StreamModel
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["RegressorBatches", "seconds_of"]
+
+Array = NDArray[np.float64]
+
+
+class RegressorBatches(StreamingEstimator):
+    """Frames, checked as a whole and learnt in large steps."""
+
+    clock: bool | str
+    drift_detector: Any
+    _model: StreamModel | None
+    _time: float
+
+    def _learn(self, x: Array, y: Array, time: float | None) -> None:
+        """Learn a row whose targets are on the scale of the model."""
+        raise NotImplementedError
+
+    def _widen(self, x: Mapping[Any, Any], new_inputs: tuple[Hashable, ...], new_targets: tuple[Hashable, ...]) -> None:
+        """Give new names their columns, also in the model."""
+        raise NotImplementedError
+
+    def _now(self, time: float | None) -> float:
+        """Return this time, or that of the next row."""
+        raise NotImplementedError
+
+    def learn_many(self, X: pd.DataFrame, Y: pd.DataFrame) -> None:
+        """Learn the rows of two frames in order, as `learn_one` does, but in fewer and larger steps."""
+        with self._lock:
+            rows = self._read_frames(X, Y)
+            if rows is None:
+                return
+            if self.drift_detector is None:
+                self._learn_rows(*rows)
+            else:
+                # The detector must see every row.
+                points, targets, times = rows
+                for i, (x, y) in enumerate(zip(points, targets, strict=True)):
+                    self._learn(x, y, None if times is None else times[i])
+
+    def _learn_rows(self, points: Array, targets: Array, times: Array | None, thorough: bool = False) -> None:
+        assert self._model is not None
+        self._model.learn_many(points, targets, times, thorough)
+        if times is not None:
+            self._time = float(times[-1])
+
+    def predict_many(self, X: pd.DataFrame, with_dist: bool = False) -> Any:
+        """Predict the rows of a frame, each as if it were the next one.
+
+        For alternatives at the present time, not for a stretch of the future: to the experts on lags, each of these
+        rows follows the last row learnt.
+
+        Returns
+        -------
+        pandas.DataFrame or momostream.distributions.joint.Distribution
+            Means with the index of ``X``; or, with ``with_dist``, the distribution of all rows.
+        """
+        import pandas as pd
+
+        with self._lock:
+            X, times = self._take_times(X)
+            points = matrix(numeric_columns(X, "X"), self._inputs.keys, len(X))
+            if self._model is None or not len(X):
+                return pd.DataFrame(index=X.index, columns=list(self._targets.keys), dtype=np.float64)
+            if times is None:
+                times = np.full(len(points), self._now(None))
+            wrap = None if self._map.is_plain else self._map.wrap
+            distribution = self._model.predict_many(points, times, self._targets.keys, wrap)
+            if with_dist:
+                return distribution
+            return pd.DataFrame(distribution.mean, index=X.index, columns=list(self._targets.keys))
+
+    def fit(self, X: pd.DataFrame, Y: pd.DataFrame) -> Self:
+        """Start afresh from history, with all tuning done; continue with `learn_one`."""
+        with self._lock:
+            fresh = self.clone()
+            rows = fresh._read_frames(X, Y)
+            if rows is not None:
+                fresh._learn_rows(*rows, thorough=True)
+            self._replace_by(fresh)
+        return self
+
+    def _take_times(self, X: pd.DataFrame) -> tuple[pd.DataFrame, Array | None]:
+        """Take the timestamps out of a frame; None if time is the number of rows."""
+        check_frame(X, "X")
+        if isinstance(self.clock, bool):
+            return X, None
+        times, time = np.full(len(X), self._time), self._time
+        if self.clock in X.columns:
+            for i, value in enumerate(X[self.clock]):
+                with row_named(X, i, "X"):
+                    seconds = seconds_of(self.clock, value)
+                times[i] = time = time if seconds is None else seconds
+            X = X.drop(columns=[self.clock])
+        return X, times
+
+    def _read_frames(self, X: pd.DataFrame, Y: pd.DataFrame) -> tuple[Array, Array, Array | None] | None:
+        """Inputs, targets (on the scale of the model) and times of the rows that have a target; None if none has.
+
+        New columns are registered after everything has been checked.
+        """
+        X, times = self._take_times(X)
+        inputs, targets = numeric_columns(X, "X"), numeric_columns(Y, "Y")
+        if len(X) != len(Y):
+            raise ValueError(f"X has {len(X)} rows and Y {len(Y)}")
+        self._check_bounds(targets)
+        rows = ~np.isnan(matrix(targets, tuple(targets), len(Y))).all(axis=1)
+        if self._frozen or not rows.any():
+            return None
+        inputs, targets = ({name: part[rows] for name, part in columns.items()} for columns in (inputs, targets))
+        new_inputs, new_targets = (
+            known_numbers({name: first_known(values) for name, values in columns.items() if name not in seen})
+            for columns, seen in ((inputs, self._inputs), (targets, self._targets))
+        )
+        if new_inputs or new_targets:
+            self._widen(new_inputs, tuple(new_inputs), tuple(new_targets))
+        n = int(rows.sum())
+        points, Z = matrix(inputs, self._inputs.keys, n), matrix(targets, self._targets.keys, n)
+        return points, self._map.forward(Z), None if times is None else times[rows]
+
+
+def seconds_of(name: Hashable, value: Any) -> float | None:
+    """A timestamp as a number, seconds since 1970 for dates; None if it is missing."""
+    # pandas' NaT is a datetime that differs from itself.
+    if isinstance(value, datetime) and value == value:
+        # Not by `as_time`, which drops nanoseconds.
+        return (value if value.tzinfo is not None else value.replace(tzinfo=UTC)).timestamp()
+    found = as_time(name, value)
+    if found is None:
+        return None
+    time, kind = found
+    return time if kind == NUMBER else time / 1e6

@@ -12,7 +12,9 @@ from scipy.special import ndtr, ndtri
 
 from momostream._numbers import as_number
 from momostream.distributions.bounded import BoundedMarginals, TargetMap
+from momostream.distributions.combined import JointArrays, PartOfQuantiles, joint_of_paths, read_groups
 from momostream.distributions.copula import CopulaDistribution
+from momostream.distributions.events import holds, read_condition
 from momostream.distributions.marginals import Marginals, finite_crps
 from momostream.distributions.quantiles import QuantileTable, check_levels, interval_ends
 from momostream.distributions.student import correlation_of, regularise, t_cdf, t_stretch
@@ -77,11 +79,13 @@ class Forecast:
     times
         Times of the steps, numbers or ``datetime64``; None numbers them from 1.
     zone
-        Time zone of the times.
+        Time zone in which the times are shown; ``times`` are then in UTC.
     targets
         Bounds and scales of the series; None where there are none.
     conformal
         Corrects quantiles, intervals and medians, and nothing else; None leaves them to the distribution.
+    period
+        Frequency of pandas, if steps are periods such as months; ``times`` are then their beginnings.
 
     Examples
     --------
@@ -114,7 +118,15 @@ class Forecast:
     >>> paths = forecast.sample(2000, seed=0)
     >>> paths.shape, float(np.corrcoef(paths[:, :, 0].T)[0, 1].round(1))
     ((2000, 2, 1), 0.5)
+
+    So are events over several steps:
+
+    >>> forecast.probability("power > 6").round(2).tolist(), round(forecast.probability("power > 6", "any"), 1)
+    ([0.16, 0.5], 0.5)
     """
+
+    # Neither steps nor series: say which.
+    __iter__ = None
 
     def __init__(
         self,
@@ -125,6 +137,7 @@ class Forecast:
         zone: str | None = None,
         targets: TargetMap | None = None,
         conformal: Quantiles | None = None,
+        period: str | None = None,
     ) -> None:
         self.series: tuple[Hashable, ...] = tuple(series)
         self._joint, self._planes = joint, joint.planes[:, :, :n_steps]
@@ -132,7 +145,7 @@ class Forecast:
             raise ValueError(f"got {len(self.series)} names for {self._planes.shape[3]} series")
         if times is not None and len(times) != len(self):
             raise ValueError(f"got {len(times)} times for {len(self)} steps")
-        self._times, self.zone = times, zone
+        self._times, self.zone, self.period = times, zone, period
         self.targets, self._conformal = targets, conformal
 
     # ------------------------------------------------------------------ the distribution as arrays
@@ -206,6 +219,79 @@ class Forecast:
         # From a table: solving for 168,000 quantiles of mixtures takes half a second.
         return QuantileTable(self._marginals).cubics(scores)[2]
 
+    # ------------------------------------------------------------------ some series, sums of series, events
+
+    def __getitem__(self, series: Any) -> Forecast:
+        """The forecast of one series, or of a list of them."""
+        names = series if isinstance(series, list) else [series]
+        for name in names:
+            if name not in self.series:
+                raise KeyError(f"unknown series {name!r}; the series are {', '.join(map(repr, self.series))}")
+        columns = [self.series.index(name) for name in names]
+        joint = JointArrays(
+            self._planes[..., columns], self._between_steps, self._joint.between_series[np.ix_(columns, columns)]
+        )
+        targets = None if self.targets is None else TargetMap([self.targets.targets[j] for j in columns], names)
+        conformal = None if self._conformal is None else PartOfQuantiles(self._conformal, columns)
+        return Forecast(joint, names, None, self._times, self.zone, targets, conformal, self.period)
+
+    def aggregate(
+        self, groups: Mapping[Hashable, Any], how: str = "sum", n_paths: int = 4096, seed: int = 0
+    ) -> Forecast:
+        """The forecast of sums or means of series, from the joint distribution.
+
+        Parameters
+        ----------
+        groups
+            ``{"farm": ["T01", "T02"]}``, or with weights ``{"difference": {"T01": 1, "T02": -1}}``.
+        how
+            ``"sum"`` or ``"mean"`` of a list of series.
+        n_paths, seed
+            Paths that are drawn; means are exact, all else is as exact as so many paths are.
+
+        Returns
+        -------
+        Forecast
+            One series for each group. Its distribution follows the model without conformal corrections.
+        """
+        weights = read_groups(groups, self.series, how)
+        paths = self.sample(max(n_paths, 1024), seed) @ weights
+        joint = joint_of_paths(paths, self._marginals.mean @ weights)
+        return Forecast(joint, list(groups), None, self._times, self.zone, period=self.period)
+
+    def probability(self, condition: str, over: str = "each", n_paths: int = 4096, seed: int = 0) -> Any:
+        """Probability of a condition on the series, such as ``"power < 200"`` or ``"4 <= wind <= 25 and power > 0"``.
+
+        Parameters
+        ----------
+        condition
+            Comparisons of a series with a number, joined by "and" and "or"; "and" binds tighter.
+        over
+            ``"each"`` step on its own, ``"any"`` step, or ``"all"`` of them.
+        n_paths, seed
+            Paths that are drawn where several values take part; one comparison at each step is exact.
+
+        Returns
+        -------
+        pandas.Series or float
+            A series over the steps for ``"each"``, else a number.
+        """
+        import pandas as pd
+
+        if over not in ("each", "any", "all"):
+            raise ValueError(f"over={over!r} is not accepted: use 'each', 'any' or 'all'")
+        clauses = read_condition(condition, self.series)
+        if over == "each" and len(clauses) == len(clauses[0]) == 1:
+            column, lower, upper = clauses[0][0]
+            ends = np.zeros((2, len(self), len(self.series)))
+            ends[0, :, column], ends[1, :, column] = np.nextafter(lower, -np.inf), upper
+            below, upto = (self.arrays.cdf(end)[:, column] for end in ends)
+            return pd.Series(np.maximum(upto - below, 0.0), self.index, name=condition)
+        met = holds(clauses, self.sample(n_paths, seed))
+        if over == "each":
+            return pd.Series(met.mean(axis=0), self.index, name=condition)
+        return float((met.any(axis=1) if over == "any" else met.all(axis=1)).mean())
+
     # ------------------------------------------------------------------ frames
 
     @cached_property
@@ -216,7 +302,11 @@ class Forecast:
         if self._times is None:
             return pd.RangeIndex(1, len(self) + 1, name="step")
         index = pd.Index(self._times, name="time")
-        return index.tz_localize(self.zone) if isinstance(index, pd.DatetimeIndex) else index
+        if self.period is not None:
+            return pd.DatetimeIndex(index).to_period(self.period)
+        if isinstance(index, pd.DatetimeIndex) and self.zone is not None:
+            return index.tz_localize("UTC").tz_convert(self.zone)
+        return index
 
     @property
     def steps(self) -> range:
@@ -253,13 +343,27 @@ class Forecast:
         """Means: a dict for each step."""
         return [dict(zip(self.series, row, strict=True)) for row in self._marginals.mean.tolist()]
 
-    def to_frame(self, levels: Sequence[float] = (0.5, 0.9)) -> pd.DataFrame:
-        """One line for each step and series: mean, standard deviation, and quantiles of intervals of these levels."""
+    def to_frame(self, levels: Sequence[float] = (0.5, 0.9), shape: str = "long") -> pd.DataFrame:
+        """Mean, standard deviation, and quantiles of intervals of these levels, as a table.
+
+        Parameters
+        ----------
+        levels
+            Probabilities of the intervals.
+        shape
+            ``"long"``: one line for each step and series. ``"wide"``: one line for each step, columns are pairs of a
+            series and a figure.
+        """
         import pandas as pd
+
+        if shape not in ("long", "wide"):
+            raise ValueError(f"shape={shape!r} is not accepted: use 'long' or 'wide'")
 
         probabilities = sorted({0.5, *(0.5 + side * level for level in levels for side in (-0.5, 0.5))})
         columns = {"mean": self.mean, "std": self.std}
         columns |= {f"q{round(q, 6):g}": self.quantile(q) for q in probabilities}
+        if shape == "wide":
+            return self._wide(np.stack([frame.to_numpy() for frame in columns.values()]), list(columns))
         lines = pd.DataFrame({name: frame.to_numpy().ravel() for name, frame in columns.items()})
         lines.insert(0, "series", list(self.series) * len(self))
         lines.insert(0, str(self.index.name), self.index.repeat(len(self.series)))

@@ -35,7 +35,9 @@ LAGGED = {"etth1_lags": "etth1"}
 class Case(NamedTuple):
     """A task of forecasting a file: ``kinds`` of columns but not ``without``, ``horizons`` and ``season`` in rows.
 
-    Rows are every ``step``-th from ``first`` on, ``rows`` of them.
+    Rows are every ``step``-th from ``first`` on, ``rows`` of them; ``file`` is the data set, by default that of the
+    case's name. ``columns`` are the series if not all of these kinds are, and ``known`` are inputs whose future every
+    model is given.
     """
 
     kinds: tuple[str, ...]
@@ -45,16 +47,80 @@ class Case(NamedTuple):
     without: tuple[str, ...] = ()
     first: int = 0
     step: int = 1
+    file: str | None = None
+    columns: tuple[str, ...] = ()
+    known: tuple[str, ...] = ()
 
 
+_BOTH, _TARGETS = ("inputs", "targets"), ("targets",)
+_BIKE_INPUTS = ("holiday", "workingday", "temp", "hum", "windspeed")
+_JENA = ("pressure", "temp", "temp_dew", "rh", "wind", "wind_max", "swdr", "co2")
+_JENA_SPRING = ("temp", "rh", "vp_def", "wind", "wind_max", "swdr", "par", "co2")
+_LOADS = ("Wind1VelX_mps", "BldPitch1_deg", "RotSpeed_rpm", "RootMyb1_kNm", "TwrBsMyt_kNm", "OoPDefl1_m")
+_ZONES = ("temperature_c", "humidity_pct", "zone1_kw", "zone2_kw", "zone3_kw")
+_SITES = ("pm25_aotizhongxin", "pm25_changping", "pm25_dongsi", "pm25_gucheng", "pm25_huairou", "pm25_wanliu")
+_AIR = ("co", "s1_co", "c6h6", "nox", "no2", "s5_o3", "temp", "rh")
+_GAS = ("AT", "AP", "AH", "TIT", "CDP", "TEY", "CO", "NOX")
+_JOINTS = ("q1", "q2", "q3", "qd1", "qd2", "qd3")
+
+# Horizons reach from one step to a day. Long feeds come a second time with another season. At most eight series, so
+# that rivals with a model for each step and series stay affordable; the oldest cases have more. A feed with a season
+# has dates.
 FORECASTS = {
-    "windturbine": Case(("inputs", "targets"), (10,), None, 3600),
-    "etth1": Case(("targets",), (1, 6, 24), 24, 4000),
-    "turkey_wind_scada": Case(("inputs", "targets"), (6, 36), 144, 4000, without=("wind_direction_deg",)),
-    "tetouan_power": Case(("targets",), (6, 144), 144, 4000),
+    # Feeds of the choosing half.
+    "etth1": Case(_TARGETS, (1, 6, 24), 24, 4000),
+    "etth1_winter": Case(_TARGETS, (12,), 24, 4000, first=12000, file="etth1"),
+    "turkey_wind_scada": Case(_BOTH, (6, 36), 144, 4000, without=("wind_direction_deg",)),
+    "turkey_wind_scada_autumn": Case(
+        _BOTH, (72,), 144, 4000, without=("wind_direction_deg",), first=36000, file="turkey_wind_scada"
+    ),
+    "jena_weather": Case(_TARGETS, (36,), 144, 4000, columns=_JENA),
+    "jena_weather_spring": Case(_TARGETS, (6,), 144, 4000, first=13000, file="jena_weather", columns=_JENA_SPRING),
+    "bike_hourly": Case(_TARGETS, (24,), 24, 4000, first=2500, known=_BIKE_INPUTS),
+    "bike_hourly_summer": Case(_TARGETS, (6,), 24, 4000, first=11000, file="bike_hourly", known=_BIKE_INPUTS),
     # The simulation starts with a transient.
-    "openfast_5mw_land_wturb": Case(("inputs", "targets"), (20,), None, 3600, first=1600, step=2),
-    "beijing_pm25_12sites": Case(("targets",), (6,), 24, 4000),
+    "openfast_5mw_land_wturb": Case(_BOTH, (20,), None, 3600, first=1600, step=2),
+    "openfast_loads": Case(_BOTH, (16,), None, 4000, first=1600, file="openfast_5mw_land_wturb", columns=_LOADS),
+    "skab_valve1": Case(_TARGETS, (10,), None, 4000),
+    "beijing_pm25_12sites": Case(_TARGETS, (6,), 24, 4000),
+    "beijing_winter": Case(_TARGETS, (24,), 24, 4000, first=15000, file="beijing_pm25_12sites", columns=_SITES),
+    # Feeds of the reporting half.
+    "etth2": Case(_TARGETS, (24,), 24, 4000),
+    "etth2_winter": Case(_TARGETS, (6,), 24, 4000, first=12000, file="etth2"),
+    "tetouan_power": Case(_TARGETS, (6, 144), 144, 4000),
+    "tetouan_power_summer": Case(_BOTH, (36,), 144, 4000, first=26000, file="tetouan_power", columns=_ZONES),
+    "windturbine": Case(_BOTH, (10,), None, 3600),
+    "air_quality": Case(_TARGETS, (24,), 24, 4000, columns=_AIR),
+    "air_quality_winter": Case(_TARGETS, (6,), 24, 4000, first=5300, file="air_quality", columns=_AIR),
+    "exchange_rate": Case(_TARGETS, (1,), None, 4000),
+    "exchange_rate_late": Case(_TARGETS, (20,), None, 3588, first=4000, file="exchange_rate"),
+    "gas_turbine": Case(_BOTH, (6,), None, 4000, columns=_GAS),
+    "gas_turbine_late": Case(_BOTH, (24,), None, 4000, first=20000, file="gas_turbine", columns=_GAS),
+    "schunk_robot_arm": Case(_TARGETS, (10,), None, 4000, columns=_JOINTS),
+    "schunk_robot_arm_late": Case(_TARGETS, (1,), None, 4000, first=30000, file="schunk_robot_arm", columns=_JOINTS),
+}
+# Defaults are chosen by the first half; the second is looked at for the results file only. Feeds are split, not cases,
+# because a second season of a feed is not a feed that nobody has tuned to. Both halves have a transformer, weather or
+# air with gaps, hourly and 10-minute calendars, a wind turbine, a simulator, and machines without a calendar.
+HALVES = {
+    "choosing": (
+        "etth1",
+        "jena_weather",
+        "turkey_wind_scada",
+        "bike_hourly",
+        "openfast_5mw_land_wturb",
+        "skab_valve1",
+        "beijing_pm25_12sites",
+    ),
+    "reporting": (
+        "etth2",
+        "tetouan_power",
+        "windturbine",
+        "air_quality",
+        "exchange_rate",
+        "gas_turbine",
+        "schunk_robot_arm",
+    ),
 }
 # Rows by which the series to forecast are standardised.
 SCALED_BY = 500
@@ -79,12 +145,16 @@ class Feed(NamedTuple):
 class Series(NamedTuple):
     """Series to forecast, one column each, in order of arrival; NaN where a value is missing.
 
-    ``times`` are those of the rows where the file has dates, else None.
+    ``times`` are those of the rows where the file has dates, else None. The rows are then one step of the clock apart:
+    a row that the file does not have consists of missing values. ``X`` holds the ``inputs`` that are known in advance,
+    complete, one column each.
     """
 
     names: list[str]
     Y: Array
     times: pd.DatetimeIndex | None
+    inputs: list[str]
+    X: Array
 
 
 def folder() -> Path:
@@ -132,24 +202,63 @@ def stream(name: str, rows: int) -> Feed:
     return Feed(*((A - A.mean(axis=0)) / A.std(axis=0) for A in (X, Y)))
 
 
+def half_of(case: str) -> str:
+    """The half that a case of `FORECASTS` belongs to.
+
+    Examples
+    --------
+    >>> half_of("etth1_winter"), half_of("etth2")
+    ('choosing', 'reporting')
+    """
+    file = FORECASTS[case].file or case
+    return next(half for half, files in HALVES.items() if file in files)
+
+
 def series(name: str, rows: int) -> Series:
     """The first rows of a case of `FORECASTS`, standardised by the known values of the first `SCALED_BY` of them.
 
-    A series that is constant there is scaled by all rows, and left out if it is constant in these as well.
+    A series that is constant there is scaled by all rows, and left out if it is constant in these as well. Inputs keep
+    their last value in rows that the file does not have.
     """
-    frame, inputs, targets = read(name)
-    case, kinds = FORECASTS[name], {"inputs": inputs, "targets": targets}
+    case = FORECASTS[name]
+    file = case.file or name
+    frame, inputs, targets = read(file)
+    kinds = {"inputs": inputs, "targets": targets}
     names = [column for kind in case.kinds for column in kinds[kind] if column not in case.without]
+    names = [column for column in names if not case.columns or column in case.columns]
     frame = frame.iloc[case.first :: case.step].iloc[:rows]
+    times = None
     # Seasons are known where there are dates; other clocks count seconds of a simulation.
-    times = None if case.season is None else pd.DatetimeIndex(pd.to_datetime(frame[about()[name]["time"]]))
-    frame = frame[names].astype(float)
+    if case.season is not None:
+        frame = on_the_clock(frame.set_index(pd.DatetimeIndex(pd.to_datetime(frame[about()[file]["time"]])))).iloc[
+            :rows
+        ]
+        times = pd.DatetimeIndex(frame.index)
+    known = list(case.known)
+    frame[known] = frame[known].ffill()
+    frame = frame[names + known].astype(float)
     # Not by the deviation: that of a constant is not exactly zero.
     frame = frame.loc[:, frame.max() > frame.min()]
     head = frame.iloc[:SCALED_BY]
     deviation = np.where(head.max() > head.min(), head.std(ddof=0), frame.std(ddof=0))
-    Y = (frame.to_numpy() - head.mean().to_numpy()) / deviation
-    return Series(list(frame.columns), np.ascontiguousarray(Y), times)
+    Z = (frame.to_numpy() - head.mean().to_numpy()) / deviation
+    kept = [column for column in frame.columns if column in names]
+    Y, X = np.ascontiguousarray(Z[:, : len(kept)]), np.ascontiguousarray(Z[:, len(kept) :])
+    return Series(kept, Y, times, list(frame.columns[len(kept) :]), X)
+
+
+def on_the_clock(frame: pd.DataFrame) -> pd.DataFrame:
+    """Rows one median step of their dates apart; missing where there is none, the first of those with the same date.
+
+    Examples
+    --------
+    >>> hours = pd.DatetimeIndex(["2024-01-01 00:00", "2024-01-01 01:00", "2024-01-01 02:00", "2024-01-01 04:00"])
+    >>> on_the_clock(pd.DataFrame({"a": [1.0, 2.0, 3.0, 5.0]}, index=hours))["a"].tolist()
+    [1.0, 2.0, 3.0, nan, 5.0]
+    """
+    frame = frame[~frame.index.duplicated()]
+    step = frame.index.to_series().diff().median()
+    return frame.reindex(pd.date_range(frame.index[0], frame.index[-1], freq=step))
 
 
 def forward_filled(Y: Array) -> Array:

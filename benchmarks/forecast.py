@@ -1,13 +1,14 @@
 """Forecasts: momostream beside online rivals and statsforecast, many steps ahead, row by row.
 
-    python -m benchmarks.forecast [feed ...] [--horizons 6 ...] [--models momostream ridge ...] [--rows N] [--cap 300]
-                                  [--quick]
+    python -m benchmarks.forecast [feed ...] [--half choosing] [--horizons 6 ...] [--models momostream ridge ...]
+                                  [--rows N] [--cap 300] [--quick]
 
 Feeds, series, horizons and rows are those of `benchmarks.data.FORECASTS` (the data are found through
 ``MOMOSTREAM_DATA``). Row t is learnt, then the rows t + 1 to t + H are forecast. Origins from row 600 on are scored, as
-long as all that they forecast is in the series. Every run has a process of its own with one BLAS thread, and ends when
-its calls have used ``--cap`` CPU seconds. Results are appended to ``results/forecast.jsonl``; ``results/forecast.md``
-is written from the newest result of each kind. A full run takes about 10 minutes, without that of statsforecast.
+long as all that they forecast is in the series and something is known in their own row. Every run has a process of its
+own with one BLAS thread, and ends when its calls have used ``--cap`` CPU seconds. Results are appended to
+``results/forecast.jsonl``; ``results/forecast.md`` is written from the newest result of each kind. A full run takes
+about 10 minutes, without that of statsforecast.
 
 The models of statsforecast are scored from forecasts that `benchmarks.tools.forecast_peers` has made before, and left
 out where it has made none. ``--quick`` is a small run that keeps nothing.
@@ -22,10 +23,9 @@ from collections.abc import Iterable, Iterator
 from typing import Any, Protocol
 
 import numpy as np
-import pandas as pd
 from numpy.typing import NDArray
 
-from benchmarks.data import FORECASTS, series
+from benchmarks.data import FORECASTS, HALVES, Series, half_of, series
 from benchmarks.harness import (
     carry_out,
     options_unless_task,
@@ -63,27 +63,41 @@ class Model(Protocol):
 
 
 class Momostream:
-    """momostream's forecaster with its defaults, and the time of each row where it is known."""
+    """momostream's forecaster with its defaults, with the time and the inputs of each row where they are known.
 
-    def __init__(self, names: list[str], horizon: int, seed: int, times: pd.DatetimeIndex | None = None) -> None:
+    A row in which nothing is known does not come where there are times: the model sees the gap in the times.
+    """
+
+    def __init__(self, feed: Series, horizon: int, seed: int, **settings: Any) -> None:
         from momostream import MOMoGPForecaster
 
-        self.model = MOMoGPForecaster(horizon=horizon, time=None if times is None else "time", seed=seed)
-        self.names, self.horizon, self.times = names, horizon, times
+        time = None if feed.times is None else "time"
+        self.model = MOMoGPForecaster(horizon=horizon, time=time, seed=seed, **settings)
+        self.names, self.horizon, self.times = feed.names, horizon, feed.times
+        self.inputs = [dict(zip(feed.inputs, x, strict=True)) for x in feed.X.tolist()] if feed.inputs else None
+        self.came, self.ahead = False, None if self.inputs is None else self.inputs[:0]
 
-    def rows(self, Y: Array) -> Iterator[tuple[dict[str, float], dict[str, Any] | None]]:
-        """Dicts."""
+    def rows(self, Y: Array) -> Iterator[tuple[int, dict[str, float], dict[str, Any] | None]]:
+        """Number of the row, known values, inputs and time."""
         for row, y in enumerate(Y.tolist()):
             known = {name: value for name, value in zip(self.names, y, strict=True) if value == value}
-            yield known, None if self.times is None else {"time": self.times[row].to_pydatetime()}
+            x = {} if self.inputs is None else dict(self.inputs[row])
+            if self.times is not None:
+                x["time"] = self.times[row].to_pydatetime()
+            yield row, known, x or None
 
-    def learn(self, row: tuple[dict[str, float], dict[str, Any] | None]) -> None:
-        """Learn the row."""
-        self.model.learn_one(*row)
+    def learn(self, row: tuple[int, dict[str, float], dict[str, Any] | None]) -> None:
+        """Learn the row if it comes."""
+        number, y, x = row
+        self.came = bool(y) or self.times is None
+        if self.came:
+            self.model.learn_one(y, x)
+        if self.inputs is not None:
+            self.ahead = self.inputs[number + 1 : number + 1 + self.horizon]
 
     def forecast(self) -> Any:
-        """The distribution as momostream gives it."""
-        return self.model.forecast(self.horizon, with_dist=True)
+        """The distribution as momostream gives it, None where no row came."""
+        return self.model.forecast(self.horizon, self.ahead, with_dist=True) if self.came else None
 
     def distribution(self, answer: Any) -> Multivariate | None:
         """None before all series have been seen."""
@@ -130,12 +144,13 @@ def there(feed: str, model: str) -> str | None:
 
 def measure(task: Result) -> Result:
     """Run one model over one feed."""
-    names, Y, times = series(task["feed"], task["rows"])
+    feed = series(task["feed"], task["rows"])
+    Y = feed.Y
     if task["model"] == "momostream":
-        model = Momostream(names, task["horizon"], task["seed"], times)
+        model = Momostream(feed, task["horizon"], task["seed"])
         record, done = run(model, Y, task["horizon"], cap=task["cap"])
         return {**task, **figures(record, done, 1)}
-    size = Size(task["horizon"], len(names), FORECASTS[task["feed"]].season)
+    size = Size(task["horizon"], len(feed.names), FORECASTS[task["feed"]].season)
     if task["model"] in PEERS:
         return {**task, **measure_peer(task, Y, size)}
     rival = WithResiduals(RIVALS[task["model"]](size), size)
@@ -235,6 +250,8 @@ def tasks(options: argparse.Namespace) -> list[Result]:
     listed = []
     for feed in options.feeds or FORECASTS:
         plan = FORECASTS[feed]
+        if options.half not in (None, half_of(feed)):
+            continue
         for model in options.models:
             reason = there(feed, model)
             if reason is not None:
@@ -264,6 +281,7 @@ def main() -> None:
     """Run what is asked for and print the tables."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("feeds", nargs="*", help="by default all")
+    parser.add_argument("--half", choices=list(HALVES), help="only these feeds; defaults are chosen on the first half")
     parser.add_argument("--horizons", nargs="+", type=int, help="only these; by default all of each feed")
     parser.add_argument("--models", nargs="+", choices=MODELS, default=list(MODELS))
     parser.add_argument("--rows", type=int, help="most rows of each feed (default: all)")

@@ -101,13 +101,15 @@ def measure_stream(task: Result) -> Result:
 
 def measure_forecast(task: Result) -> Result:
     """Learn, then forecast; every fifth origin is scored."""
-    names, Y, times = series(task["feed"], task["rows"])
+    feed = series(task["feed"], task["rows"])
+    names, Y = feed.names, feed.Y
     horizon, first = task["horizon"], forecast_scores.UNSCORED
     if task["model"] in PEERS:
         made = statsforecasts(task["feed"], task["model"], task["rows"], horizon)
         record = forecast_scores.Record(Y, horizon)
         origins = record.origins(len(Y), STRIDE)
-        for number, origin in enumerate(origins):
+        for origin in origins:
+            number = (origin - first) // STRIDE
             deviation = np.maximum(made.deviation[number].astype(float), FLOOR)
             record.score(int(origin), Normals(made.mean[number].astype(float), deviation))
         return {
@@ -117,7 +119,7 @@ def measure_forecast(task: Result) -> Result:
         }
     model: forecast.Model
     if task["model"] == OURS:
-        model = forecast.Momostream(names, horizon, 0, times)
+        model = forecast.Momostream(feed, horizon, 0)
     else:
         size = Size(horizon, len(names), FORECASTS[task["feed"]].season)
         model = Points(RIVALS[task["model"]](size), size)

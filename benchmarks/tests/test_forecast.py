@@ -67,8 +67,8 @@ def small_file(tmp_path, monkeypatch):
 
 
 def test_series_are_scaled_by_the_first_known_values(small_file):
-    names, Y, times = data.series("small", 650)
-    assert times is None
+    names, Y, times, inputs, X = data.series("small", 650)
+    assert times is None and inputs == [] and X.shape == (650, 0)
     assert names == ["a", "late", "gaps"] and Y.shape == (650, 3)
     raw = small_file[names].to_numpy()[3:1303:2]
     for place in (0, 2):
@@ -83,15 +83,48 @@ def test_a_series_that_stays_constant_is_left_out(small_file):
     assert data.series("small", 500).names == ["a", "gaps"]
 
 
-@pytest.mark.parametrize(("feed", "n_series"), [("windturbine", 14), ("turkey_wind_scada", 3), ("etth1", 7)])
+@pytest.mark.parametrize(
+    ("feed", "n_series"),
+    [("windturbine", 14), ("turkey_wind_scada", 3), ("etth1", 7), ("jena_weather_spring", 8), ("bike_hourly", 2)],
+)
 def test_plans(data_dir, feed, n_series):
     plan = data.FORECASTS[feed]
-    names, Y, times = data.series(feed, plan.rows)
+    names, Y, times, inputs, X = data.series(feed, plan.rows)
     assert (times is None) == (plan.season is None)
-    assert times is None or (len(times) == len(Y) and times.is_monotonic_increasing)
+    assert times is None or (len(times) == len(Y) and len(set(np.diff(times))) == 1)
     assert Y.shape == (plan.rows, n_series) == (plan.rows, len(names))
-    assert_allclose(Y[:500].mean(axis=0), 0.0, atol=1e-9)
-    assert_allclose(Y[:500].std(axis=0), 1.0)
+    assert tuple(inputs) == plan.known and X.shape == (plan.rows, len(inputs)) and not np.isnan(X).any()
+    assert_allclose(np.nanmean(Y[:500], axis=0), 0.0, atol=1e-9)
+    assert_allclose(np.nanstd(Y[:500], axis=0), 1.0)
+
+
+def test_halves_split_feeds_not_cases(data_dir):
+    files = {case: plan.file or case for case, plan in data.FORECASTS.items()}
+    assert sorted(file for half in data.HALVES.values() for file in half) == sorted(set(files.values()))
+    described = data.about()
+    for half in data.HALVES:
+        cases = [
+            (case, horizon) for case in files if data.half_of(case) == half for horizon in data.FORECASTS[case].horizons
+        ]
+        assert len(cases) >= 11 and {1, 6, 24} <= {horizon for _, horizon in cases}
+    for case, plan in data.FORECASTS.items():
+        columns = {*described[files[case]]["inputs"], *described[files[case]]["targets"]}
+        assert columns >= {*plan.columns, *plan.known, *plan.without} and not {*plan.columns} & {*plan.known}
+
+
+def test_rows_that_the_file_does_not_have_are_missing(data_dir):
+    _, Y, times, inputs, X = data.series("bike_hourly", 4000)
+    frame, _, targets = data.read("bike_hourly")
+    there = pd.DatetimeIndex(pd.to_datetime(frame["timestamp"]))
+    absent = ~times.isin(there)
+    assert absent.any()
+    assert_array_equal(np.isnan(Y).all(axis=1), absent)
+    # Inputs keep their last value there.
+    first = np.flatnonzero(absent)[0]
+    assert_array_equal(X[first], X[first - 1])
+    row = np.flatnonzero(there == times[-1])[0]
+    raw = frame[targets].to_numpy(float)
+    assert_allclose(np.argsort(Y[[-1, 0]], axis=0), np.argsort(raw[[row, 2500]], axis=0))
 
 
 def test_gaps_stay_gaps(data_dir):
@@ -569,15 +602,16 @@ class LastKnown:
     """In place of momostream's forecaster."""
 
     def __init__(self, horizon, time, seed):
-        self.horizon, self.known = horizon, {}
-        assert time is None
+        self.horizon, self.known, self.learnt = horizon, {}, []
 
     def learn_one(self, y, x):
-        assert all(value == value for value in y.values()) and x is None
+        assert all(value == value for value in y.values())
         self.known.update(y)
+        self.learnt.append(x)
 
-    def forecast(self, horizon, with_dist):
+    def forecast(self, horizon, xs, with_dist):
         assert horizon == self.horizon and with_dist
+        self.xs = xs
         return Sorted(students(np.tile(list(self.known.values()), (horizon, 1))), list(self.known))
 
 
@@ -585,14 +619,19 @@ def test_momostream_gets_what_is_known_and_its_series_keep_their_order(rng, monk
     monkeypatch.setattr(momostream, "MOMoGPForecaster", LastKnown, raising=False)
     assert forecast.there("etth1", "momostream") is None
     Y = walks(rng, 640, gaps=0.2)
-    model = forecast.Momostream(["z", "a"], horizon=3, seed=0)
+    feed = data.Series(["z", "a"], Y, None, [], np.zeros((640, 0)))
+    model = forecast.Momostream(feed, horizon=3, seed=0)
     first = Y[0].copy()
     first[1] = np.nan
     model.learn(next(iter(model.rows(first[None]))))
     assert model.distribution(model.forecast()) is None
-    record, _ = forecast.run(forecast.Momostream(["z", "a"], horizon=3, seed=0), Y, 3)
+    model = forecast.Momostream(feed, horizon=3, seed=0)
+    record, _ = forecast.run(model, Y, 3)
+    assert model.model.learnt == [None] * 640
     last = data.forward_filled(Y)
     for origin in (600, 636):
+        if np.isnan(Y[origin]).all():
+            continue
         assert_allclose(record.error[origin], Y[origin + 1 : origin + 4] - last[origin])
         known = ~np.isnan(record.error[origin])
         expected = students(np.tile(last[origin], (3, 1)))
@@ -601,8 +640,33 @@ def test_momostream_gets_what_is_known_and_its_series_keep_their_order(rng, monk
         assert_allclose(record.crps[origin][known], expected.crps(truth)[known])
 
 
+def test_momostream_sees_gaps_in_the_times_and_inputs_ahead(rng, monkeypatch):
+    monkeypatch.setattr(momostream, "MOMoGPForecaster", LastKnown, raising=False)
+    Y, X = walks(rng, 640), rng.normal(size=(640, 1))
+    Y[610:613] = np.nan
+    times = pd.date_range("2024-03-01", periods=640, freq="h")
+    model = forecast.Momostream(data.Series(["z", "a"], Y, times, ["known"], X), horizon=3, seed=0)
+    for number, row in enumerate(model.rows(Y[:620])):
+        model.learn(row)
+        found = model.forecast()
+        assert (found is None) == (number in (610, 611, 612))
+        if found is not None:
+            assert [x["known"] for x in model.model.xs] == X[number + 1 : number + 4, 0].tolist()
+            assert model.model.learnt[-1] == {"time": times[number].to_pydatetime(), "known": X[number, 0]}
+    assert len(model.model.learnt) == 617
+    record, _ = forecast.run(forecast.Momostream(data.Series(["z", "a"], Y, times, [], X[:, :0]), 3, 0), Y, 3)
+    assert np.isnan(record.error[610:613]).all()
+    assert 611 not in record.origins(640, 1) and 613 in record.origins(640, 1)
+
+
 def options(**changes):
-    given = {"feeds": [], "horizons": None, "models": ["ridge", "seasonal_last", "auto_ets"], "rows": None}
+    given = {
+        "feeds": [],
+        "half": None,
+        "horizons": None,
+        "models": ["ridge", "seasonal_last", "auto_ets"],
+        "rows": None,
+    }
     return argparse.Namespace(**{**given, "cap": 300.0, **changes})
 
 
@@ -615,7 +679,9 @@ def test_tasks(peers_folder, capsys):
     said = capsys.readouterr().err
     assert "windturbine, seasonal_last: left out, no season" in said and "etth1, auto_ets: left out" in said
     some = forecast.tasks(options(horizons=[6], rows=900, models=["ridge"]))
-    assert len(some) == 4 and {task["rows"] for task in some} == {900}
+    assert {task["horizon"] for task in some} == {6} and {task["rows"] for task in some} == {900}
+    chosen = {task["feed"] for task in forecast.tasks(options(half="choosing"))}
+    assert chosen == {case for case in data.FORECASTS if data.half_of(case) == "choosing"}
     assert {task["rows"] for task in forecast.tasks(options(rows=10**6, feeds=["etth1"]))} == {4000}
 
 

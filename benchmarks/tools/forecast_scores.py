@@ -97,8 +97,12 @@ class Record:
         self._draws = np.random.default_rng(seed).random(shape)
 
     def origins(self, done: int, stride: int) -> Rows:
-        """Origins that are scored when ``done`` rows were learnt: all that is forecast there is in the series."""
-        return np.arange(UNSCORED, min(done, len(self.Y) - self.horizon), stride)
+        """Origins that are scored when ``done`` rows were learnt.
+
+        All that is forecast there is in the series, and something is known in the row of the origin.
+        """
+        origins = np.arange(UNSCORED, min(done, len(self.Y) - self.horizon), stride)
+        return origins[~np.isnan(self.Y[origins]).all(axis=1)]
 
     def score(self, origin: int, distribution: Multivariate) -> None:
         """Keep the scores of one forecast.

@@ -555,3 +555,15 @@ def kept_rows(Y: np.ndarray) -> np.ndarray:
         for i in range(n):
             out[i, 2:, p] = [np.mean(out[max(i - m + 1, 0) : i + 1, 0, p]) for m in (8, 32)]
     return out
+
+
+def cut_variance(marginals) -> np.ndarray:
+    """Variance of marginals whose outermost 1e-4 on either side is moved to the quantile there, from many quantiles."""
+    scores = np.linspace(-9.0, 9.0, 20_001)
+    p = stats.norm.cdf(-np.minimum(np.abs(scores), stats.norm.isf(1e-4)))
+    shape = (scores.size, marginals.n_rows, marginals.n_targets)
+    upper = np.broadcast_to((scores > 0.0)[:, None, None], shape)
+    y = marginals.tail_quantile(np.broadcast_to(p[:, None, None], shape), upper)
+    weights = stats.norm.pdf(scores)
+    mean = np.average(y, axis=0, weights=weights)
+    return np.average((y - mean) ** 2, axis=0, weights=weights)

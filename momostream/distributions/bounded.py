@@ -18,7 +18,8 @@ import numpy.typing as npt
 from scipy.special import expit
 
 from momostream.distributions.marginals import Marginals, row_chunks
-from momostream.distributions.student import BoolArray, FloatArray, IntArray, t_log_norm, t_quantile
+from momostream.distributions.moments import CUT, LEAST_INDEX, QUADRATURE_VALUES, cut_moments, mixture_moments
+from momostream.distributions.student import BoolArray, FloatArray, IntArray, t_quantile
 
 __all__ = ["BoundedMarginals", "Target", "TargetMap", "Transform"]
 
@@ -48,8 +49,9 @@ class Target:
     Notes
     -----
     On a log scale without an upper bound a Student-t has no mean, whatever its degrees of freedom: the median
-    replaces it, and the variance is infinite. Quantiles and intervals are not affected. With an upper bound,
-    however generous, all moments exist.
+    replaces it, and the variance is that of the distribution cut at a probability of 1e-4 on either side, see
+    `momostream.distributions.moments`. Quantiles and intervals are not affected. With an upper bound, however generous,
+    all moments exist.
 
     Examples
     --------
@@ -348,7 +350,7 @@ class BoundedMarginals:
 
     @property
     def variance(self) -> FloatArray:
-        """Variance, shape (n_rows, n_targets), infinite where there is none."""
+        """Variance, shape (n_rows, n_targets); that of the cut distribution where `moment_index` is below 3."""
         return self._moments[1]
 
     @cached_property
@@ -358,6 +360,11 @@ class BoundedMarginals:
         for j in self.targets.changed:
             index[:, j] = self.targets.targets[j].tail_index(index[:, j])
         return index
+
+    @property
+    def moment_index(self) -> FloatArray:
+        """Order up to which moments exist, and would without bounds, shape (n_rows, n_targets)."""
+        return np.minimum(self.tail_index, self.base.tail_index)
 
     def log_pdf(self, Y: npt.ArrayLike) -> FloatArray:
         """Log density of each value of `Y` (..., n_rows, n_targets); 0 where `Y` is NaN, -inf out of bounds."""
@@ -434,17 +441,27 @@ class BoundedMarginals:
 
     @cached_property
     def _moments(self) -> tuple[FloatArray, FloatArray]:
-        mean, variance = self.base.mean, self.base.variance
+        mean, variance = self.base.mean, self.base.variance.copy()
         for j in self.targets.changed:
             target = self.targets.targets[j]
             w, m, s, v = (a[:, :, j] for a in self._model.arrays)
-            for rows in row_chunks(self.n_rows, 3 * _NODES.size * self.n_components):
-                mean[rows, j], variance[rows, j] = _moments(target, w[rows], m[rows], s[rows], v[rows])
+            limits = [np.float64(limit) for limit in target.limits]
+            for rows in row_chunks(self.n_rows, QUADRATURE_VALUES * self.n_components):
+                parts = w[rows], m[rows], s[rows], v[rows]
+                mean[rows, j], variance[rows, j] = mixture_moments(target, parts, *limits)
         without_mean = self.targets.is_changed & (self.tail_index <= 1.0)
         if without_mean.any():
             half = np.full((self.n_rows, self.n_targets), 0.5)
             mean = np.where(without_mean, self.tail_quantile(half, half > 0.5), mean)
-        return mean, np.where(self.targets.is_changed & (self.tail_index <= 2.0), np.inf, variance)
+        heavy = self.targets.is_changed & (self.moment_index < LEAST_INDEX)
+        for j in np.flatnonzero(heavy.any(axis=0)):
+            rows = np.flatnonzero(heavy[:, j])
+            one = self.take(rows).select(np.array([j]))
+            cut = np.full((rows.size, 1), CUT)
+            low, high = (one._model_quantile(cut, cut < side)[:, 0] for side in (0.0, 1.0))
+            components = tuple(a[:, :, 0] for a in one._model.arrays)
+            variance[rows, j] = cut_moments(self.targets.targets[j], components, low, high)[1]
+        return mean, variance
 
     def _tails(self, z: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Lower and upper tail probabilities of values on the scale of the model, within the bounds."""
@@ -485,61 +502,8 @@ def _within_reach(base: Marginals, low: FloatArray, high: FloatArray) -> Margina
 # -----------------------------------------------------------------------------------------------------------
 # Quadrature
 
-_NODES, _NODE_WEIGHTS = np.polynomial.legendre.leggauss(48)
 # In a cell of a score: (n_nodes, 1, 1, 1).
 _CELL_NODES, _CELL_WEIGHTS = np.reshape(np.polynomial.legendre.leggauss(6), (2, -1, 1, 1, 1))
-# Densities, times what grows in the moments, are followed until they have fallen by this much in logs.
-_FALL = 40.0
-_LARGEST_FALL_PER_DOF = 60.0
-# Stands for infinite degrees of freedom.
-_GAUSSIAN_DOF = 1e16
-
-
-def _moments(
-    target: Target, w: FloatArray, m: FloatArray, s: FloatArray, v: FloatArray
-) -> tuple[FloatArray, FloatArray]:
-    """Mean and variance of one target, given its components (n_rows, n_components) on the scale of the model.
-
-    Each component is integrated on its own, because scales may differ by orders of magnitude. With
-    t = sqrt(v) sinh(x / sqrt(v)) the density of a Student-t is that of x proportional to cosh(x / sqrt(v))^-v, whose
-    tails are exponential: Gauss-Legendre does well from the peak outwards.
-    """
-    v = np.minimum(v, _GAUSSIAN_DOF)
-    low, high = ((limit - m) / s for limit in target.limits)
-    peak = np.clip(0.0, low, high)
-    growth = {None: 2.0, "sqrt": 4.0, "log": 0.0, "logit": 0.0}[target.transform]
-    fall = np.minimum(_FALL / np.maximum(v - growth, 1e-3), _LARGEST_FALL_PER_DOF)
-
-    def far(t: FloatArray) -> FloatArray:
-        """The point at which the density has fallen by `_FALL`, seen from `t`."""
-        return np.asarray(np.sqrt(v * np.expm1(np.log1p(t * t / v) + 2.0 * fall)))
-
-    stops = [np.maximum(low, -far(peak)), peak, np.minimum(high, far(peak))]
-    if target.transform == "log":
-        # Second moments have their peak two scales further up, in units of s.
-        stops[2] = np.minimum(high, far(np.maximum(peak, 2.0 * s)))
-    elif target.transform == "logit":
-        # A step from bound to bound, seen from far out in heavy tails.
-        stops.append(np.clip(-m / s, stops[0], stops[2]))
-    root = np.sqrt(v)
-    x = root * np.arcsinh(np.sort(stops, axis=0) / root)
-    half = 0.5 * np.diff(x, axis=0)
-    # (n_panels, n_rows, n_components, n_nodes)
-    x = x[:-1, ..., np.newaxis] + half[..., np.newaxis] * (1.0 + _NODES)
-    root, v = root[..., np.newaxis], v[..., np.newaxis]
-    t = root * np.sinh(x / root)
-    density = np.exp(t_log_norm(v) - 0.5 * v * np.log1p(t * t / v))
-    mass = (w * half)[..., np.newaxis] * _NODE_WEIGHTS * density
-    # Divided by its own sum: the mean is then within the bounds, whatever the error.
-    mass /= mass.sum(axis=(0, 2, 3), keepdims=True)
-    y = target.to_user(m[..., np.newaxis] + s[..., np.newaxis] * t)
-    mean = (mass * y).sum(axis=(0, 2, 3))
-    away = y - mean[:, np.newaxis, np.newaxis]
-    # In units of the largest distance: a square may be beyond the range of numbers, then the variance is infinite.
-    largest = np.maximum(np.abs(away).max(axis=(0, 2, 3)), 1e-300)
-    shares = (mass * (away / largest[:, np.newaxis, np.newaxis]) ** 2).sum(axis=(0, 2, 3))
-    with np.errstate(over="ignore"):
-        return mean, shares * largest * largest
 
 
 def _crps(distribution: BoundedMarginals, Y: FloatArray) -> FloatArray:

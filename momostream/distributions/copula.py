@@ -15,6 +15,7 @@ from momostream.distributions.bounded import BoundedMarginals
 from momostream.distributions.joint import Distribution, Names
 from momostream.distributions.marginals import Marginals, row_chunks
 from momostream.distributions.mixtures import StudentT
+from momostream.distributions.moments import CUT, LEAST_INDEX
 from momostream.distributions.student import (
     BoolArray,
     FloatArray,
@@ -56,8 +57,9 @@ class CopulaDistribution(Distribution):
 
     Mean and standard deviation come straight from the marginals; of a conditioned distribution by quadrature, with
     tails cut at a probability of 1e-17. Covariances come from quadrature as well: given the scale that all z
-    share they are those of a Gaussian copula, whose Hermite expansion sum_k rho^k a_k b_k keeps the result
-    positive semi-definite.
+    share they are those of a Gaussian copula, whose Hermite expansion sum_k rho^k a_k b_k takes one quadrature per
+    target, not per pair, and keeps the result positive semi-definite. Tails of fewer than three degrees of freedom are
+    cut in second moments and samples, as `Distribution.std` says.
 
     Examples
     --------
@@ -187,7 +189,12 @@ class CopulaDistribution(Distribution):
         return self._from_scores(self._latent.mean + self._latent.scales * np.where(upper, -t, t))
 
     def _sample(self, size: int, rng: np.random.Generator) -> FloatArray:
-        return self._from_scores(self._latent.sample(size, rng))
+        z = self._latent.sample(size, rng)
+        heavy = copula_moments.moment_index(self) < LEAST_INDEX
+        if heavy.any():
+            reach = self._latent.scales * -t_quantile(CUT, self._latent.dof[:, np.newaxis])
+            z = np.where(heavy, np.clip(z, self._latent.mean - reach, self._latent.mean + reach), z)
+        return self._from_scores(z)
 
     def _scores(self, lower: FloatArray, upper: FloatArray) -> FloatArray:
         """Latent values of tail probabilities under the marginals, (..., n_rows, n_targets)."""

@@ -1,4 +1,8 @@
-"""Moments of a copula by quadrature: mean and standard deviation given some targets, and covariances."""
+"""Moments of a copula by quadrature: mean and standard deviation given some targets, and covariances.
+
+Tails are cut where samples are, see `momostream.distributions.moments`; for covariances all others, too, at a
+probability of 1e-9, where they have no more weight: the values beyond, up to 1e66, would drown all others.
+"""
 
 from __future__ import annotations
 
@@ -8,13 +12,14 @@ import numpy as np
 from scipy.special import gammainccinv, gammaincinv, ndtr
 
 from momostream.distributions.marginals import row_chunks
+from momostream.distributions.moments import CUT, CUT_SCORE, LEAST_INDEX
 from momostream.distributions.quantiles import QuantileTable, normal_scores
 from momostream.distributions.student import FloatArray, correlation_of, t_cdf, t_quantile
 
 if TYPE_CHECKING:
     from momostream.distributions.copula import CopulaDistribution
 
-__all__ = ["conditioned_moments", "covariance", "tail_index"]
+__all__ = ["conditioned_moments", "covariance", "moment_index", "tail_index"]
 
 # Normal scores reach tail probabilities of 1e-17.
 _REACH = 8.5
@@ -22,7 +27,9 @@ _REACH = 8.5
 _EDGES = np.linspace(-_REACH, _REACH, 129)
 _INNER, _INNER_WEIGHTS = np.polynomial.legendre.leggauss(3)
 # Scores of the scale that all latent values of a t-copula share.
-_SCALE_SCORES = np.linspace(-8.0, 8.0, 33)
+_SCALE_SCORES = np.linspace(-4.5, 4.5, 17)
+# Where tails that are not heavy are cut for covariances: probability and normal score.
+_FAR, _FAR_SCORE = 1e-9, 6.0
 # Nodes and terms of the Hermite expansion; a Gaussian copula has one scale only and can afford more nodes.
 _N_NODES, _N_NODES_GAUSSIAN = 129, 513
 _N_TERMS = 32
@@ -50,7 +57,9 @@ def conditioned_moments(d: CopulaDistribution) -> tuple[FloatArray, FloatArray]:
 
 def _moments_by_quadrature(d: CopulaDistribution) -> tuple[FloatArray, FloatArray]:
     # The edges only have to be near quantiles, so that a table does.
-    t = t_quantile(ndtr(-np.abs(_EDGES)), d._latent.dof[:, np.newaxis, np.newaxis])
+    # Integrals of tails that end at the cut are those of the cut distribution.
+    reach = np.where(moment_index(d) < LEAST_INDEX, CUT_SCORE, np.inf)[..., np.newaxis]
+    t = t_quantile(ndtr(-np.minimum(np.abs(_EDGES), reach)), d._latent.dof[:, np.newaxis, np.newaxis])
     z = d._latent.mean[..., np.newaxis] + d._latent.scales[..., np.newaxis] * np.where(_EDGES > 0.0, -t, t)
     edges = np.moveaxis(QuantileTable(d._marginals).lines(_base_scores(z, d._dof[:, np.newaxis, np.newaxis])), 2, 0)
     half = 0.5 * np.diff(edges, axis=0)
@@ -64,16 +73,24 @@ def _moments_by_quadrature(d: CopulaDistribution) -> tuple[FloatArray, FloatArra
         mass = weight * half * np.where(below, -lower, upper)
         first += mass.sum(axis=0)
         second += 2.0 * (mass * (y - centre)).sum(axis=0)
-    variance = np.where(tail_index(d) <= 2.0, np.inf, np.maximum(second - first**2, 0.0))
-    return centre + first, np.sqrt(variance)
+    return centre + first, np.sqrt(np.maximum(second - first**2, 0.0))
 
 
 def tail_index(d: CopulaDistribution) -> FloatArray:
     """Moments of a conditioned distribution exist up to this order: that of the marginals, raised by what is known."""
+    return _raised(d, d._marginals.tail_index)
+
+
+def moment_index(d: CopulaDistribution) -> FloatArray:
+    """As `tail_index`, by what would be without bounds."""
+    return _raised(d, d._marginals.moment_index)
+
+
+def _raised(d: CopulaDistribution, index: FloatArray) -> FloatArray:
     finite = np.isfinite(d._dof)
     raised = np.where(finite, d._latent.dof, 1.0) / np.where(finite, d._dof, 1.0)
     factor = np.where(finite[:, np.newaxis], raised[:, np.newaxis], d._latent.scales**-2.0)
-    return np.asarray(d._marginals.tail_index * factor)
+    return np.asarray(index * factor)
 
 
 def covariance(d: CopulaDistribution) -> FloatArray:
@@ -88,7 +105,7 @@ def covariance(d: CopulaDistribution) -> FloatArray:
     std = d.std
     diagonal = np.arange(d.n_targets)
     root = np.sqrt(found[:, diagonal, diagonal])
-    stretch = np.where(np.isfinite(std), std, np.nan) / np.where(root > 0.0, root, 1.0)
+    stretch = std / np.where(root > 0.0, root, 1.0)
     found *= stretch[:, :, np.newaxis] * stretch[:, np.newaxis]
     found[:, diagonal, diagonal] = std**2
     return found
@@ -109,15 +126,20 @@ def _values_at(d: CopulaDistribution, scales: FloatArray, nodes: FloatArray) -> 
 
     `scales` has shape (n_rows, n_scales), the values (n_rows, n_targets, n_scales, n_nodes).
     """
+    heavy = moment_index(d) < LEAST_INDEX
     if d._conditioned:
-        z = d._latent.scales[..., np.newaxis, np.newaxis] * scales[:, np.newaxis, :, np.newaxis] * nodes
-        z += d._latent.mean[..., np.newaxis, np.newaxis]
+        dof = d._latent.dof[:, np.newaxis]
+        reach = -np.where(heavy, t_quantile(CUT, dof), t_quantile(_FAR, dof))[..., np.newaxis, np.newaxis]
+        z = np.clip(scales[:, np.newaxis, :, np.newaxis] * nodes, -reach, reach)
+        z = d._latent.mean[..., np.newaxis, np.newaxis] + d._latent.scales[..., np.newaxis, np.newaxis] * z
         scores = _base_scores(z, d._dof[:, np.newaxis, np.newaxis, np.newaxis])
     else:
         # Not worth repeating for rows of the same degrees of freedom.
         dofs, first, same = np.unique(d._dof, return_index=True, return_inverse=True)
         z = scales[first, np.newaxis, :, np.newaxis] * nodes
         scores = _base_scores(z, dofs[:, np.newaxis, np.newaxis, np.newaxis])[same.ravel()]
+        reach = np.where(heavy, CUT_SCORE, _FAR_SCORE)[..., np.newaxis, np.newaxis]
+        scores = np.clip(scores, -reach, reach)
     scores = np.broadcast_to(scores, (d.n_rows, d.n_targets, *scores.shape[2:]))
     y = QuantileTable(d._marginals).lines(scores)
     y -= y.mean(axis=(2, 3), keepdims=True)

@@ -16,6 +16,7 @@ from momostream.distributions.combined import JointArrays, PartOfQuantiles, join
 from momostream.distributions.copula import CopulaDistribution
 from momostream.distributions.events import holds, read_condition
 from momostream.distributions.marginals import Marginals, finite_crps
+from momostream.distributions.moments import CUT_SCORE, LEAST_INDEX
 from momostream.distributions.quantiles import QuantileTable, check_levels, interval_ends
 from momostream.distributions.student import correlation_of, regularise, t_cdf, t_stretch
 from momostream.distributions.text import aligned, counted, html_table, mean_and_std
@@ -196,14 +197,16 @@ class Forecast:
 
     @property
     def cov(self) -> Array:
-        """Covariance of all values, steps before series, shape ``(n_steps * n_series, n_steps * n_series)``."""
+        """Covariance of all values, steps before series, shape ``(n_steps * n_series, n_steps * n_series)``.
+
+        That of samples; its diagonal holds the squares of `std`.
+        """
         return self.distribution.cov[0]
 
     @property
     def correlation(self) -> Array:
-        """Correlation of all values, in the order of `cov`; NaN where a variance is infinite."""
-        with np.errstate(invalid="ignore"):
-            return correlation_of(self.cov)
+        """Correlation of all values, in the order of `cov`."""
+        return correlation_of(self.cov)
 
     def sample(self, n: int = 1, seed: int | np.random.Generator | None = None) -> Array:
         """Draw ``n`` paths: shape ``(n, n_steps, n_series)``."""
@@ -216,6 +219,8 @@ class Forecast:
         # One stretch per path: that makes the copula of all its values a Student-t's.
         z *= t_stretch(np.full((n, 1, 1), COPULA_DOF), rng)
         scores = np.copysign(np.interp(np.abs(z), _LATENT, _LATENT_SCORES), z)
+        reach = np.where(self._marginals.moment_index < LEAST_INDEX, CUT_SCORE, np.inf)
+        scores = np.clip(scores, -reach, reach)
         # From a table: solving for 168,000 quantiles of mixtures takes half a second.
         return QuantileTable(self._marginals).cubics(scores)[2]
 
@@ -320,7 +325,7 @@ class Forecast:
 
     @property
     def std(self) -> pd.DataFrame:
-        """Standard deviations."""
+        """Standard deviations; heavy tails are cut as in `momostream.distributions.joint.Distribution.std`."""
         return self._frame(np.sqrt(self._marginals.variance))
 
     @property

@@ -18,6 +18,7 @@ from scipy.special import gammainc, ndtr, ndtri
 
 from momostream.distributions.marginals import Marginals, finite_crps, integrate_crps
 from momostream.distributions.mixtures import Multivariate
+from momostream.distributions.moments import CUT, LEAST_INDEX
 from momostream.distributions.quantiles import check_levels, interval_ends
 from momostream.distributions.student import BoolArray, FloatArray, IntArray
 from momostream.distributions.text import aligned, counted, mean_and_std
@@ -65,14 +66,19 @@ class Distribution(ABC):
     @property
     @abstractmethod
     def std(self) -> FloatArray:
-        """Standard deviation of y, noise included, shape (n_rows, n_targets)."""
+        """Standard deviation of y, noise included, shape (n_rows, n_targets).
+
+        With fewer than three degrees of freedom a tail has no third moment, and the standard deviation, if there is
+        one, is decided by values that no data have shown: `std`, `cov` and `sample` are then those of the distribution
+        whose outermost probability of 1e-4 on either side is moved to the quantile there.
+        """
 
     @property
     @abstractmethod
     def cov(self) -> FloatArray:
         """Covariance between targets, noise included, shape (n_rows, n_targets, n_targets).
 
-        Covariances with a target of infinite variance are NaN.
+        The squares of `std` are its diagonal, and samples have the same covariance.
         """
 
     def log_pdf(self, Y: npt.ArrayLike) -> FloatArray:
@@ -330,7 +336,23 @@ class MixtureDistribution(Distribution):
     @property
     def cov(self) -> FloatArray:
         """Covariance between targets, noise included, shape (n_rows, n_targets, n_targets)."""
-        return self.distribution.covariance
+        cov = self.distribution.covariance
+        if not self._heavy.any():
+            return cov
+        # Each component was cut on its own: the variances are those of the mixture.
+        cov = cov * self._stretch[:, :, np.newaxis] * self._stretch[:, np.newaxis]
+        diagonal = np.arange(self.n_targets)
+        cov[:, diagonal, diagonal] = self.marginals.variance
+        return cov
+
+    @cached_property
+    def _heavy(self) -> BoolArray:
+        return np.asarray(self.marginals.moment_index < LEAST_INDEX)
+
+    @property
+    def _stretch(self) -> FloatArray:
+        size = np.diagonal(self.distribution.covariance, axis1=1, axis2=2)
+        return np.asarray(np.sqrt(self.marginals.variance / size))
 
     def _log_pdf(self, Y: FloatArray) -> FloatArray:
         return self.distribution.log_pdf(Y)
@@ -348,7 +370,12 @@ class MixtureDistribution(Distribution):
         return self.marginals.tail_quantile(p, upper)
 
     def _sample(self, size: int, rng: np.random.Generator) -> FloatArray:
-        return self.distribution.sample(size, rng)
+        draws = self.distribution.sample(size, rng)
+        if not self._heavy.any():
+            return draws
+        cut = np.full(self._heavy.shape, CUT)
+        low, high = (self.marginals.tail_quantile(cut, cut < side) for side in (0.0, 1.0))
+        return np.where(self._heavy, np.clip(draws, low, high), draws)
 
     def _condition(self, Y: FloatArray, known: BoolArray, targets: Names | None) -> MixtureDistribution:
         return MixtureDistribution(self.distribution.condition(Y, known), targets)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
 from scipy.special import ndtr
 
+from momostream.distributions.moments import CUT, LEAST_INDEX, PLAIN, QUADRATURE_VALUES, cut_moments
 from momostream.distributions.planes import DOF, LOCATION, SCALE, WEIGHT
 from momostream.distributions.quantiles import FourArrays, QuantileTable, check_levels, lower_quantile
 from momostream.distributions.student import (
@@ -112,18 +114,42 @@ class Marginals:
         """Mean, shape (n_rows, n_targets). A component without a mean (dof <= 1) counts with its location."""
         return np.asarray((self.weights * self.means).sum(axis=1))
 
-    @property
+    @cached_property
     def variance(self) -> FloatArray:
-        """Variance, shape (n_rows, n_targets); infinite where a component has a dof of 2 or less."""
-        within = self.scales**2 * t_variance(self.dofs)
+        """Variance, shape (n_rows, n_targets).
+
+        Where a component has fewer than 3 degrees of freedom it is that of the distribution cut at a probability of
+        1e-4 on either side, see `momostream.distributions.moments`.
+        """
+        heavy = self.tail_index < LEAST_INDEX
+        within = self.scales**2 * t_variance(np.where(heavy[:, np.newaxis], np.inf, self.dofs))
         between = (self.means - self.mean[:, np.newaxis]) ** 2
         used = self.weights > 0.0
-        return np.asarray((self.weights * np.where(used, within + between, 0.0)).sum(axis=1))
+        variance = np.asarray((self.weights * np.where(used, within + between, 0.0)).sum(axis=1))
+        if heavy.any():
+            rows, columns = np.nonzero(heavy)
+            variance[rows, columns] = self._cut_variance(rows, columns)
+        return variance
+
+    def _cut_variance(self, rows: IntArray, columns: IntArray) -> FloatArray:
+        found = np.empty(rows.size)
+        for part in row_chunks(rows.size, QUADRATURE_VALUES * self.n_components):
+            w, m, s, v = (a[rows[part], :, columns[part]] for a in self.arrays)
+            lines = Marginals(*(a[:, :, np.newaxis] for a in (w, m, s, v)))
+            cut = np.full((part.size, 1), CUT)
+            low, high = (lines.tail_quantile(cut, cut < side)[:, 0] for side in (0.0, 1.0))
+            found[part] = cut_moments(PLAIN, (w, m, s, v), low, high)[1]
+        return found
 
     @property
     def tail_index(self) -> FloatArray:
         """Order up to which moments exist, shape (n_rows, n_targets): the least dof of a component that counts."""
         return np.asarray(np.where(self.weights > 0.0, self.dofs, np.inf).min(axis=1))
+
+    @property
+    def moment_index(self) -> FloatArray:
+        """As `tail_index`."""
+        return self.tail_index
 
     def log_pdf(self, Y: npt.ArrayLike) -> FloatArray:
         """Log density of each value of `Y` (..., n_rows, n_targets); 0 where `Y` is NaN."""

@@ -24,6 +24,7 @@ import numpy as np
 import numpy.typing as npt
 
 from momostream.distributions.marginals import Marginals, mixed, padding
+from momostream.distributions.moments import LEAST_INDEX, cut_t_variance
 from momostream.distributions.student import (
     LARGEST_SQUARE,
     BoolArray,
@@ -58,7 +59,8 @@ class Multivariate(ABC):
     def covariance(self) -> FloatArray:
         """Covariance between targets, shape (n_rows, n_targets, n_targets).
 
-        The covariances of a target with infinite variance (dof <= 2) are NaN.
+        Student-t's of fewer than 3 degrees of freedom count with the variance of the cut distribution, see
+        `momostream.distributions.moments`.
         """
 
     @abstractmethod
@@ -168,12 +170,11 @@ class StudentT(Multivariate):
     @property
     def covariance(self) -> FloatArray:
         """Covariance between targets, shape (n_rows, n_targets, n_targets)."""
-        heavy = self.dof <= 2.0
-        ratio = np.where(heavy, 1.0, t_variance(self.dof))
-        covariance = (self.factor * ratio)[:, np.newaxis, np.newaxis] * self.scale
+        heavy = self.dof < LEAST_INDEX
+        ratio = t_variance(np.where(heavy, np.inf, self.dof))
         if heavy.any():
-            covariance[heavy] = np.where(np.eye(self.n_targets, dtype=np.bool_), np.inf, np.nan)
-        return np.asarray(covariance)
+            ratio[heavy] = cut_t_variance(self.dof[heavy])
+        return np.asarray((self.factor * ratio)[:, np.newaxis, np.newaxis] * self.scale)
 
     @cached_property
     def _regular(self) -> tuple[FloatArray, FloatArray]:

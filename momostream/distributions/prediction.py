@@ -152,10 +152,6 @@ class Prediction:
         from river.proba import MultivariateGaussian
 
         cov = self.cov
-        if not np.isfinite(cov).all():
-            raise ValueError(
-                "the tails of this distribution are too heavy for a Gaussian: its covariance is not finite"
-            )
         pairs = {
             (a, b): float(cov[i, j]) for i, a in enumerate(self.targets) for j, b in enumerate(self.targets) if i <= j
         }

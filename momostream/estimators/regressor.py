@@ -96,8 +96,8 @@ class MOMoGPRegressor(RegressorBatches, base.MultiTargetRegressor):
         row with a value beyond them is rejected.
     transforms
         ``{target: "log" | "sqrt" | "logit"}``: the scale on which a target is modelled; ``("log", 0.1)`` adds an offset
-        first, for targets that reach their bound. On a log scale give an upper bound as well, or the moments of the
-        distribution are infinite.
+        first, for targets that reach their bound. On a log scale give an upper bound as well: without one the
+        distribution has no moments.
     drift_detector, on_drift
         A detector of `river.drift` that watches the squared normal scores of the targets, and the reaction to drift:
         ``"retune"``, ``"widen"`` (doubles the scales, which are learnt back if that was needless) or ``"forget"`` (all

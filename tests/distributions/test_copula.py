@@ -11,6 +11,7 @@ from momostream.distributions.copula import CopulaDistribution
 from momostream.distributions.joint import MixtureDistribution
 from momostream.distributions.marginals import Marginals
 from momostream.distributions.mixtures import StudentT
+from tests import naive
 from tests.distributions.drawn import integral, random_correlation, random_marginals, random_scale, with_gaps
 
 
@@ -108,13 +109,21 @@ def test_moments_of_a_conditioned_copula(dof, spread):
     assert_allclose(c.std, std, rtol=5e-3)
 
 
-def test_infinite_variances_of_a_copula():
-    m = Marginals(1.0, np.zeros((1, 1, 3)), 1.0, [[[1.5, 1.9, 5.0]]])
+def test_heavy_tails_of_a_copula_are_cut():
+    m = Marginals(1.0, np.zeros((1, 1, 3)), 1.0, [[[1.5, 2.7, 5.0]]])
     d = CopulaDistribution(m, random_correlation(np.random.default_rng(0), 3), 4.0)
-    assert_array_equal(np.isinf(d.std), [[True, True, False]])
-    assert_array_equal(np.isnan(d.cov[0]), ~np.eye(3, dtype=bool))
-    # Each known target adds to the tail index: 1.5 * 5 / 4 < 2 < 1.9 * 5 / 4.
-    assert_array_equal(np.isinf(d.condition({2: 0.0}).std), [[True, False]])
+    assert_allclose(d.std[:, :2] ** 2, naive.cut_variance(m)[:, :2], rtol=1e-4)
+    assert_allclose(d.std[0, 2] ** 2, 5.0 / 3.0)
+    assert np.isfinite(d.cov).all()
+    far = np.array([stats.t.isf(1e-4, dof) for dof in (1.5, 2.7)])
+    assert_allclose(np.abs(d.sample(60_000, seed=0))[..., :2].max(axis=(0, 1)), far, rtol=1e-9)
+    # Each known target adds to the tail index: 1.5 * 5 / 4 < 3 < 2.7 * 5 / 4.
+    given = d.condition({2: 0.0})
+    scores = np.linspace(-7.5, 7.5, 20_001)
+    cut, y = given.quantile([1e-4, 1.0 - 1e-4]), given.quantile(stats.norm.cdf(scores))
+    y = np.array([np.clip(y[:, 0, 0], *cut[:, 0, 0]), y[:, 0, 1]])
+    weights = stats.norm.pdf(scores)
+    assert_allclose(given.std[0], np.sqrt(np.average(y**2, axis=1, weights=weights)), rtol=2e-3)
 
 
 @pytest.mark.parametrize("dof", [5.0, np.inf])

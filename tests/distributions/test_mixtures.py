@@ -10,6 +10,7 @@ from scipy import stats
 from momostream.distributions.joint import MixtureDistribution
 from momostream.distributions.mixtures import Mixture, Product, Routed, StudentT
 from momostream.distributions.student import regularise
+from tests import naive
 from tests.distributions.drawn import (
     integral,
     nested_distribution,
@@ -118,10 +119,11 @@ def test_normaliser_keeps_its_digits_between_student_and_gauss():
 
 def test_moments_of_heavy_tails():
     distribution = StudentT(np.zeros((2, 2)), np.eye(2), [2.0, 3.0])
-    assert_array_equal(distribution.covariance[0], [[np.inf, np.nan], [np.nan, np.inf]])
+    cut = naive.cut_variance(distribution.marginals())[0]
+    assert_allclose(distribution.covariance[0], np.diag(cut), rtol=1e-4)
     assert_allclose(distribution.covariance[1], 3.0 * np.eye(2))
-    assert_array_equal(distribution.marginals().variance, [[np.inf, np.inf], [3.0, 3.0]])
-    # Weight zero silences an infinite variance.
+    assert_allclose(distribution.marginals().variance, [cut, [3.0, 3.0]], rtol=1e-4)
+    # Weight zero silences heavy tails.
     light = StudentT(np.ones((2, 2)), np.eye(2), np.inf)
     mixed = Mixture([[-np.inf, 0.0], [0.0, 0.0]], [distribution, light])
     assert_allclose(mixed.covariance[0], np.eye(2))

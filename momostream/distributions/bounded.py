@@ -445,10 +445,10 @@ class BoundedMarginals:
         for j in self.targets.changed:
             target = self.targets.targets[j]
             w, m, s, v = (a[:, :, j] for a in self._model.arrays)
-            limits = [np.float64(limit) for limit in target.limits]
+            low, high = np.asarray(target.limits[0]), np.asarray(target.limits[1])
             for rows in row_chunks(self.n_rows, QUADRATURE_VALUES * self.n_components):
                 parts = w[rows], m[rows], s[rows], v[rows]
-                mean[rows, j], variance[rows, j] = mixture_moments(target, parts, *limits)
+                mean[rows, j], variance[rows, j] = mixture_moments(target, parts, low, high)
         without_mean = self.targets.is_changed & (self.tail_index <= 1.0)
         if without_mean.any():
             half = np.full((self.n_rows, self.n_targets), 0.5)
@@ -459,8 +459,8 @@ class BoundedMarginals:
             one = self.take(rows).select(np.array([j]))
             cut = np.full((rows.size, 1), CUT)
             low, high = (one._model_quantile(cut, cut < side)[:, 0] for side in (0.0, 1.0))
-            components = tuple(a[:, :, 0] for a in one._model.arrays)
-            variance[rows, j] = cut_moments(self.targets.targets[j], components, low, high)[1]
+            w, m, s, v = (a[:, :, 0] for a in one._model.arrays)
+            variance[rows, j] = cut_moments(self.targets.targets[j], (w, m, s, v), low, high)[1]
         return mean, variance
 
     def _tails(self, z: FloatArray) -> tuple[FloatArray, FloatArray]:

@@ -91,7 +91,7 @@ def mixture_moments(scale: Scale, components: Components, low: FloatArray, high:
     Examples
     --------
     >>> one = tuple(np.full((1, 1), value) for value in (1.0, 0.0, 1.0, np.inf))
-    >>> mean, variance = mixture_moments(PLAIN, one, np.float64(0.0), np.float64(np.inf))
+    >>> mean, variance = mixture_moments(PLAIN, one, np.array(0.0), np.array(np.inf))
     >>> mean.round(4), variance.round(4)
     (array([0.7979]), array([0.3634]))
     """

@@ -42,7 +42,7 @@ def as_number(key: Hashable, value: Any) -> float:
     (7.0, nan)
     >>> as_number("city", "Oslo")
     Traceback (most recent call last):
-    TypeError: the value of 'city' is a str, not a number: encode it first, for example with river's OneHotEncoder
+    TypeError: the value of 'city' is a str, not a number: name it in categories if it is an input, or encode it...
     """
     if type(value) not in USUAL:
         # By name: numbers must not need pandas.
@@ -51,8 +51,8 @@ def as_number(key: Hashable, value: Any) -> float:
         # numpy counts durations as integers.
         if not isinstance(value, Real | Decimal) or isinstance(value, np.timedelta64):
             raise TypeError(
-                f"the value of {key!r} is a {type(value).__name__}, not a number: encode it first, "
-                "for example with river's OneHotEncoder"
+                f"the value of {key!r} is a {type(value).__name__}, not a number: name it in categories if it is an "
+                "input, or encode it first, for example with river's OneHotEncoder"
             )
     try:
         number = float(value)

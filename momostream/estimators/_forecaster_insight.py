@@ -1,17 +1,19 @@
-"""The part of `MOMoGPForecaster` that shows what was learnt: weights of experts, and the model as text."""
+"""The part of `MOMoGPForecaster` that shows what was learnt: weights of experts, reasons, and the model as text."""
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Hashable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from momostream._checks import check, whole
 from momostream.estimators._base import StreamingEstimator
+from momostream.horizon.calendar import NUMBER, Clock, calendar_names
 from momostream.horizon.model import HorizonModel
+from momostream.horizon.reasons import reasons_of
 from momostream.horizon.settings import HorizonSettings
 
 if TYPE_CHECKING:
@@ -29,6 +31,8 @@ class ForecasterInsight(StreamingEstimator):
     _settings: HorizonSettings
     _history: deque[tuple[int, Array]]
     _n_rows: int
+    _clock: Clock
+    _step: float | None
 
     @property
     def series(self) -> tuple[Hashable, ...]:
@@ -43,8 +47,8 @@ class ForecasterInsight(StreamingEstimator):
 
     def weights_at(self, step: int) -> pd.DataFrame:
         """Weight of each expert in the blend of each series for one step ahead, counted from 1."""
-        check("step", step, whole(1, self._settings.horizon))
         with self._lock:
+            check("step", step, whole(1, (self._settings if self._model is None else self._model.settings).horizon))
             return self._weight_frame(None if self._model is None else self._model.weights[:, step - 1])
 
     def _weight_frame(self, weights: Array | None) -> pd.DataFrame:
@@ -73,6 +77,72 @@ class ForecasterInsight(StreamingEstimator):
             ]
         return pd.DataFrame(lines, columns=["row", "expert", "series", "weight"])
 
+    def explain(self, step: int = 1, n_neighbours: int = 5) -> dict[str, Any]:
+        """Reasons for the forecast of a step, counted from 1: experts, inputs and rows like the newest one.
+
+        Returns
+        -------
+        dict
+            ``"experts"``: weight and forecast of each expert, by series. ``"inputs"``: change of the forecast for one
+            unit more of each input, by series, those of the calendar included. ``"relevance"``: share of each feature
+            in distinguishing rows, in the leaves of the circuits that were used; empty without circuits.
+            ``"neighbours"``: earlier rows that the circuits take to be most like the newest one, with how many rows ago
+            they came, their time if there is one, similarity (0 to 1), and values. Forecasts and changes are on the
+            scale of the model where a series has a transform.
+
+        Examples
+        --------
+        >>> from momostream import MOMoGPForecaster
+        >>> model = MOMoGPForecaster(horizon=2, experts=("last value", "own lags"), seed=0)
+        >>> for t in range(60):
+        ...     model.learn_one({"power": float(t % 2)}, {"valve": float(t % 2)})
+        >>> reasons = model.explain(step=1)
+        >>> sorted(reasons)
+        ['experts', 'inputs', 'neighbours', 'relevance']
+        >>> max(reasons["experts"], key=lambda name: reasons["experts"][name]["power"]["weight"])
+        'own lags, light'
+        """
+        with self._lock:
+            model = self._model
+            if model is None:
+                raise ValueError(f"this {type(self).__name__} has learnt no value yet: there is nothing to explain")
+            check("step", step, whole(1, model.settings.horizon))
+            check("n_neighbours", n_neighbours, whole(0))
+            found = reasons_of(model, step, n_neighbours)
+            inputs = [*self._inputs.keys, *calendar_names(self._step)]
+            names = model.features.point_names(self.series, inputs)
+            n_series = len(self.series)
+            return {
+                "experts": {
+                    expert: {
+                        name: {"weight": float(weight), "forecast": float(value)}
+                        for name, weight, value in zip(self.series, weights, located, strict=True)
+                    }
+                    for expert, weights, located in zip(model.expert_names, found.weights, found.located, strict=True)
+                },
+                "inputs": {
+                    name: dict(zip(self.series, slopes.tolist(), strict=True))
+                    for name, slopes in zip(inputs, found.slopes, strict=True)
+                },
+                "relevance": dict(zip(names, found.relevance.tolist(), strict=True)) if found.relevance.any() else {},
+                "neighbours": [
+                    {
+                        **self._when(model.n_rows - 1 - number),
+                        "similarity": similarity,
+                        "y": dict(zip(self.series, self._map.backward(point[1 : 1 + n_series]).tolist(), strict=True)),
+                    }
+                    for number, similarity, point in found.neighbours
+                ],
+            }
+
+    def _when(self, rows_ago: int) -> dict[str, Any]:
+        """How many rows ago a row came, and its time if the feed has times."""
+        clock = self._clock
+        if clock.step is None:
+            return {"rows_ago": rows_ago}
+        time = clock.last - rows_ago * clock.step
+        return {"rows_ago": rows_ago, "time": time if clock.kind == NUMBER else np.datetime64(round(time), "us")}
+
     def describe(self) -> str:
         """The model in a few lines: rows, series, season, experts with their weights, memory."""
         with self._lock:
@@ -82,7 +152,7 @@ class ForecasterInsight(StreamingEstimator):
             seasons = ", ".join(map(str, model.seasons)) or "none found"
             lines = [
                 f"{type(self).__name__}: {self._n_rows} rows learnt; {len(self.series)} series, "
-                f"{len(self.inputs)} inputs, {self._settings.horizon} steps ahead",
+                f"{len(self.inputs)} inputs, {model.settings.horizon} steps ahead",
                 f"  seasons in rows: {seasons}",
             ]
             weights = model.weights.mean(axis=(1, 2))

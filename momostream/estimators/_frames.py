@@ -1,11 +1,11 @@
-"""Columns of pandas frames as numbers, with errors that name the row and the column."""
+"""Tables of any library as pandas frames, and their columns as numbers, with errors that name row and column."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Iterator, Mapping
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,9 +15,77 @@ from momostream._numbers import LARGEST, as_number
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["check_frame", "first_known", "matrix", "numeric_columns", "row_named"]
+__all__ = ["as_frame", "check_frame", "first_known", "matrix", "numeric_columns", "row_named"]
 
 Array = NDArray[np.float64]
+
+
+def as_frame(table: Any, what: str, stem: str, known: Sequence[Hashable] = ()) -> pd.DataFrame:
+    """A table as a pandas frame: a frame or Series of pandas or polars, a table of Arrow, an array, a list of dicts.
+
+    Parameters
+    ----------
+    table
+        The table.
+    what
+        Its name in errors.
+    stem
+        Name of the column of an array or Series without a name; the columns of a table without names are the stem and
+        a number from 0.
+    known
+        Columns seen so far. If they have other names, a table without names is an error: its order means nothing.
+
+    Examples
+    --------
+    >>> as_frame(np.array([[1.0, 2.0], [3.0, 4.0]]), "X", "x")
+        x0   x1
+    0  1.0  2.0
+    1  3.0  4.0
+    """
+    import pandas as pd
+
+    if isinstance(table, pd.DataFrame):
+        check_frame(table, what)
+        return table
+    if isinstance(table, pd.Series):
+        return table.to_frame(stem if table.name is None else table.name)
+    library = type(table).__module__.partition(".")[0]
+    if library == "polars" and hasattr(table, "collect"):
+        raise TypeError(f"{what} is a polars LazyFrame: call its collect() first")
+    if library == "polars":
+        columns = table.get_columns() if hasattr(table, "get_columns") else [table.alias(table.name or stem)]
+        return pd.DataFrame({column.name: _from_polars(column) for column in columns})
+    if library == "pyarrow" and hasattr(table, "to_pandas"):
+        return as_frame(table.to_pandas(), what, stem)
+    if isinstance(table, list | tuple) and table and all(isinstance(row, Mapping) for row in table):
+        return pd.DataFrame(list(table))
+    if not isinstance(table, np.ndarray | list | tuple):
+        kinds = "a pandas DataFrame or Series, a polars frame, an array or a list of dicts"
+        raise TypeError(f"{what} must be {kinds}, got {type(table).__name__}")
+    return _from_array(np.asarray(table), what, stem, known)
+
+
+def _from_array(values: NDArray[Any], what: str, stem: str, known: Sequence[Hashable]) -> pd.DataFrame:
+    import pandas as pd
+
+    if values.ndim not in (1, 2):
+        raise ValueError(f"{what} must have one or two dimensions, got an array of shape {values.shape}")
+    names = [stem] if values.ndim == 1 else [f"{stem}{j}" for j in range(values.shape[1])]
+    if known and not {*names} & {*known}:
+        columns = ", ".join(map(repr, known))
+        raise ValueError(f"{what} has no names, and the model has learnt the columns {columns}: use a frame with them")
+    return pd.DataFrame(values.reshape(len(values), -1), columns=names)
+
+
+def _from_polars(column: Any) -> Any:
+    """A column of polars with its time zone, which numpy does not have; missing values are NaN or None."""
+    import pandas as pd
+
+    zone = getattr(column.dtype, "time_zone", None)
+    if type(column.dtype).__name__ in ("Categorical", "Enum") or str(column.dtype) == "String":
+        return pd.Series(column.to_list(), dtype=object)
+    values = pd.Series(column.to_numpy())
+    return values if zone is None else values.dt.tz_localize("UTC").dt.tz_convert(zone)
 
 
 def check_frame(frame: pd.DataFrame, what: str) -> None:

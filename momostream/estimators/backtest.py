@@ -244,6 +244,8 @@ class _Replay:
         )
 
     def _ask(self, horizon: int, **known: Any) -> Any:
+        if not getattr(self.model, "series", True):
+            return []
         return self.model.forecast(horizon, **known, **({"with_dist": True} if self.gives_distributions else {}))
 
     def _ahead(self, forecast: Any, n_rows: int, horizon: int) -> tuple[pd.Index[Any], NDArray[np.intp]]:

@@ -6,7 +6,7 @@ import math
 from collections import deque
 from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import fields, replace
-from datetime import date
+from datetime import date, timedelta
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -17,11 +17,14 @@ from river.time_series.base import Forecaster
 from momostream._checks import Constraint, check, check_settings, one_of, optional, whole
 from momostream._numbers import known_numbers
 from momostream.distributions.forecast import Forecast
-from momostream.estimators._forecaster_batches import ForecasterBatches
+from momostream.estimators._categories import CATEGORIES, is_level, spread_row
+from momostream.estimators._forecaster_batches import SINGLE, ForecasterBatches
 from momostream.estimators._forecaster_insight import ForecasterInsight
+from momostream.estimators._times import TimeLabels, zone_name
 from momostream.estimators.vocabulary import row_from_state, row_state
 from momostream.horizon.blend import JointForecast
 from momostream.horizon.calendar import AWARE, NEAR, NUMBER, Clock, as_time, calendar_terms, day_seasons
+from momostream.horizon.durations import n_steps_of, parse_duration
 from momostream.horizon.model import HorizonModel
 from momostream.horizon.settings import SEASON, SEASONS, HorizonSettings
 
@@ -30,6 +33,7 @@ __all__ = ["MOMoGPForecaster"]
 Array = NDArray[np.float64]
 
 CONSTRAINTS: dict[str, Constraint] = {
+    "categories": optional(CATEGORIES),
     "strategy": one_of("direct", "recursive"),
     "seasons": optional(
         Constraint(
@@ -44,8 +48,6 @@ N_PATHS = 160
 HISTORY_EVERY, HISTORY_LENGTH = 64, 1000
 # The step of the feed is checked again after this many rows, and whenever their number has doubled.
 FIRST_LOOK = 8
-# Name of the series of a feed of plain numbers.
-SINGLE = "y"
 
 
 class _CheckedRow(NamedTuple):
@@ -67,7 +69,8 @@ class MOMoGPForecaster(ForecasterBatches, ForecasterInsight, Forecaster):
     Parameters
     ----------
     horizon
-        Steps ahead that are learnt and can be forecast.
+        Steps ahead that are learnt and can be forecast: a number, or a span such as ``"6h"``, ``"90min"`` or ``"1d"``,
+        which becomes a number once the step of the feed is known. A span requires times that are dates.
     strategy
         ``"direct"``: all steps are learnt. ``"recursive"``: one step is learnt, and paths of any length are simulated;
         ``horizon`` then has no effect.
@@ -93,6 +96,9 @@ class MOMoGPForecaster(ForecasterBatches, ForecasterInsight, Forecaster):
     transforms
         ``{series: "log" | "sqrt" | "logit"}``: the scale on which a series is modelled; ``("log", 0.1)`` adds an offset
         first.
+    categories
+        Inputs whose values are names, such as ``("mode",)``: each value becomes an input of zeros and ones, such as
+        ``"mode=idle"``.
     max_points, window, memory_budget
         Of each circuit, as in `momostream.MOMoGPRegressor`. Without a window all rows are kept, and each row has
         ``horizon`` values per series.
@@ -115,7 +121,8 @@ class MOMoGPForecaster(ForecasterBatches, ForecasterInsight, Forecaster):
     to 1,000 steps is filled with missing rows, so that lags and seasons keep their meaning; each of them costs as much
     as a learnt row. Deviations of less than half a step are jitter, and longer gaps are not filled. A row without a
     timestamp comes one step after the one before. Dates add the time of day, or the day of the week if steps are long,
-    as inputs that are known in advance; dates with a time zone are converted to UTC.
+    as inputs that are known in advance; dates with a time zone are converted to UTC, and forecasts have the times of
+    the zone that came in last.
 
     Inputs whose future is not given to `forecast` keep their last values. Calls from several threads wait for each
     other. An error leaves the model as it was.
@@ -164,7 +171,7 @@ class MOMoGPForecaster(ForecasterBatches, ForecasterInsight, Forecaster):
 
     def __init__(
         self,
-        horizon: int = 24,
+        horizon: int | str = 24,
         strategy: str = "direct",
         lags: int | None = None,
         seasons: int | tuple[int, ...] | None = None,
@@ -177,7 +184,9 @@ class MOMoGPForecaster(ForecasterBatches, ForecasterInsight, Forecaster):
         window: int | None = None,
         memory_budget: int | None = None,
         seed: int | None = None,
+        categories: tuple[str, ...] | None = None,
     ) -> None:
+        self.categories = categories
         self.horizon, self.strategy, self.lags, self.seasons, self.time = horizon, strategy, lags, seasons, time
         self.experts, self.conformal, self.bounds, self.transforms = experts, conformal, bounds, transforms
         self.max_points, self.window, self.memory_budget, self.seed = max_points, window, memory_budget, seed
@@ -198,10 +207,16 @@ class MOMoGPForecaster(ForecasterBatches, ForecasterInsight, Forecaster):
         self._step: float | None = None
         self._look = FIRST_LOOK
         self._n_rows = 0
+        # How times were given, for those of forecasts.
+        self._labels = TimeLabels()
         self._history: deque[tuple[int, Array]] = deque(maxlen=HISTORY_LENGTH)
 
     def _read_settings(self) -> HorizonSettings:
         given = {field.name: getattr(self, field.name) for field in fields(HorizonSettings) if field.init}
+        if isinstance(self.horizon, str):
+            parse_duration(self.horizon)
+            # Until the step of the feed is known.
+            given["horizon"] = 1
         # As for seasons that are found: a feed that repeats itself after one season does so after two.
         if isinstance(self.seasons, int | np.integer):
             given["seasons"] = (self.seasons, 2 * self.seasons)
@@ -225,6 +240,8 @@ class MOMoGPForecaster(ForecasterBatches, ForecasterInsight, Forecaster):
         with self._lock:
             row = self._read(y, x)
             if not self._frozen:
+                if row.time is not None and row.time[1] == AWARE and x is not None:
+                    self._labels = self._labels._replace(zone=zone_name(x.get(self.time)) or self._labels.zone)
                 self._take(row, None if _is_empty(y) else not isinstance(y, Mapping))
 
     def _read(self, y: Any, x: Mapping[Any, Any] | None, time: Any = None) -> _CheckedRow:
@@ -249,11 +266,19 @@ class MOMoGPForecaster(ForecasterBatches, ForecasterInsight, Forecaster):
     def _read_inputs(self, x: Any, time: Any) -> tuple[dict[Hashable, float], tuple[float, str] | None]:
         """Inputs and time of a row; without a timestamp, one step after the last row."""
         inputs = known_numbers(self._without_time(x))
+        if isinstance(self.horizon, str) and self.time is None and time is None and self._clock.kind is None:
+            raise ValueError(
+                f"horizon={self.horizon!r} is a span of time, and rows have no times: set time, or a number"
+            )
         if self.time is None and self._early is None and self._clock.kind is None:
             return inputs, None
         name = "time" if self.time is None else self.time
         found = as_time(name, x.get(name) if time is None and self.time is not None else time)
         step, kind = self._clock.step, self._clock.kind
+        if found is not None and found[1] == NUMBER and isinstance(self.horizon, str):
+            raise ValueError(
+                f"horizon={self.horizon!r} is a span of time, and times are numbers: use a number of steps"
+            )
         if found is not None:
             return inputs, found
         if step is None or kind is None:
@@ -273,7 +298,8 @@ class MOMoGPForecaster(ForecasterBatches, ForecasterInsight, Forecaster):
                 raise TypeError(
                     f"the value of {name!r} is a {type(value).__name__}: if it is the time, set time={name!r}"
                 )
-        return {name: value for name, value in x.items() if name != self.time}
+        kept = {name: value for name, value in x.items() if name != self.time}
+        return spread_row(kept, self.categories, self._inputs.keys) if self.categories else kept
 
     def _take(self, row: _CheckedRow, single: bool | None) -> None:
         """Learn a row that has been checked; ``single`` is None if the row does not show whether rows are numbers."""
@@ -324,12 +350,17 @@ class MOMoGPForecaster(ForecasterBatches, ForecasterInsight, Forecaster):
             past, experts = self._model.past, self._model.expert_names
             rows = slice(past.first, past.last + 1)
             Y, X = past.observed[rows], past.inputs[rows, 0, : len(self._inputs)]
+        n_before = len(self._inputs)
         self._add_columns(inputs, series)
         n_inputs = len(self._inputs) + self._terms(np.empty(0)).shape[1]
         self._model = HorizonModel(self._model_settings(), len(self._targets), n_inputs)
         if self._model.expert_names != experts:
             self._history.clear()
-        self._teach(_padded(Y, len(self._targets)), _padded(X, len(self._inputs)), last)
+        X = _padded(X, len(self._inputs))
+        for j, name in enumerate(self._inputs.keys[n_before:], n_before):
+            # A category that comes for the first time was not there before.
+            X[:, j] = 0.0 if is_level(name, self.categories or ()) else np.nan
+        self._teach(_padded(Y, len(self._targets)), X, last)
 
     def _teach(self, Y: Array, X: Array, last: float) -> None:
         """Learn rows on the scale of the model; ``last`` is the time of the newest."""
@@ -343,9 +374,12 @@ class MOMoGPForecaster(ForecasterBatches, ForecasterInsight, Forecaster):
         return np.empty((len(times), 0)) if self._step is None else calendar_terms(times, self._step)
 
     def _model_settings(self) -> HorizonSettings:
+        settings = self._settings
+        if self._step is not None and isinstance(self.horizon, str) and self.strategy == "direct":
+            settings = replace(settings, horizon=n_steps_of(self.horizon, self._step))
         if self._step is None or self.seasons is not None:
-            return self._settings
-        return replace(self._settings, seasons=day_seasons(self._step))
+            return settings
+        return replace(settings, seasons=day_seasons(self._step))
 
     def _check_step(self) -> None:
         """Rebuild the model if the step of the feed has changed, or was not what the first rows suggested."""
@@ -359,55 +393,87 @@ class MOMoGPForecaster(ForecasterBatches, ForecasterInsight, Forecaster):
     # ------------------------------------------------------------------ forecasts
 
     def forecast(
-        self, horizon: int, xs: Iterable[Mapping[Any, Any] | None] | None = None, with_dist: bool = False
+        self, horizon: int | str, xs: Iterable[Mapping[Any, Any] | None] | None = None, with_dist: bool = False
     ) -> Any:
         """Forecast the next rows; the model stays as it is.
 
         Parameters
         ----------
         horizon
-            Number of steps; with ``strategy="direct"`` at most the ``horizon`` of the model.
+            Number of steps, or a span such as ``"6h"``; with ``strategy="direct"`` at most the ``horizon`` of the
+            model.
         xs
-            Inputs of each step as far as they are known; others keep their last value. Timestamps in here are ignored:
-            the steps follow the last row.
+            Inputs of each step as far as they are known, as a list of dicts or a frame; others keep their last value.
+            Timestamps in here are ignored: the steps follow the last row.
         with_dist
             Return a `momostream.distributions.forecast.Forecast`, the joint distribution, instead of the means.
 
         Returns
         -------
         list or Forecast
-            A dict of means for each step, or a number if the series was given as numbers. Empty before the first
-            value has been learnt.
+            A dict of means for each step, or a number if the series was given as numbers.
+
+        Raises
+        ------
+        ValueError
+            Before the first value has been learnt.
         """
-        check("horizon", horizon, whole(1))
-        if self.strategy == "direct" and horizon > self.horizon:
-            raise ValueError(
-                f"cannot forecast {horizon} steps with a model of {self.horizon}: set a larger horizon for the model, "
-                "or strategy='recursive'"
-            )
         with self._lock:
-            X = self._read_future(int(horizon), xs)
+            n = self._count_steps(horizon)
+            X = self._read_future(n, xs)
             if self._model is None:
-                return []
-            joint = self._joint(self._model, int(horizon), X)
+                raise ValueError(
+                    f"this {type(self).__name__} has learnt no value yet: call fit, update or learn_one first"
+                )
+            joint = self._joint(self._model, n, X)
             targets = None if self._map.is_plain else self._map
             conformal = self._model.conformal
             snapshot = None if conformal is None else conformal.snapshot()
-            forecast = Forecast(joint, self._targets.keys, int(horizon), *self._times(int(horizon)), targets, snapshot)
+            times, zone = self._labels.ahead(self._clock, n)
+            forecast = Forecast(joint, self._targets.keys, n, times, zone, targets, snapshot, self._labels.period)
         if with_dist:
             return forecast
         rows = forecast.to_dicts()
         return [row[SINGLE] for row in rows] if self._single else rows
 
+    @property
+    def n_steps(self) -> int | None:
+        """Steps that can be forecast; None if ``horizon`` is a span and the step of the feed is not known yet."""
+        if not isinstance(self.horizon, str):
+            return self.horizon
+        return None if self._step is None else n_steps_of(self.horizon, self._step)
+
+    @property
+    def step(self) -> timedelta | None:
+        """Step of the feed; None as long as it is not known, and if times are not dates."""
+        return None if self._step is None else timedelta(microseconds=self._step)
+
+    def _count_steps(self, horizon: int | str) -> int:
+        """Number of steps of a forecast."""
+        if isinstance(horizon, str):
+            parse_duration(horizon)
+            if self._step is None:
+                raise ValueError(
+                    f"horizon={horizon!r} cannot be counted in steps: the step of the feed is not known yet, or its "
+                    "times are not dates"
+                )
+            horizon = n_steps_of(horizon, self._step)
+        check("horizon", horizon, whole(1))
+        most = self.n_steps or 1
+        if self.strategy == "direct" and horizon > most:
+            raise ValueError(
+                f"cannot forecast {horizon} steps with a model of {most}: set a larger horizon for the model, "
+                "or strategy='recursive'"
+            )
+        return int(horizon)
+
     def _read_future(self, horizon: int, xs: Iterable[Mapping[Any, Any] | None] | None) -> Array:
         """Inputs of the steps, one row each; NaN if not known."""
-        n_steps = self.horizon if self.strategy == "direct" else horizon
+        n_steps = (self.n_steps or 1) if self.strategy == "direct" else horizon
         X = np.full((n_steps, len(self._inputs)), np.nan)
         if xs is None:
             return X
-        if isinstance(xs, Mapping) or hasattr(xs, "columns"):
-            raise TypeError(f"xs must be a list with a dict for each step, got a {type(xs).__name__}")
-        rows = list(xs)
+        rows = self._future_rows(xs)
         if len(rows) < horizon:
             raise ValueError(f"xs has {len(rows)} rows for {horizon} steps")
         for step, x in enumerate(rows[:horizon]):
@@ -425,15 +491,6 @@ class MOMoGPForecaster(ForecasterBatches, ForecasterInsight, Forecaster):
             rng = np.random.default_rng([self.seed or 0, self._n_rows])
             return model.simulate(N_PATHS, horizon, X, rng)
         return model.joint(X)
-
-    def _times(self, horizon: int) -> tuple[NDArray[Any] | None, str | None]:
-        """Times of the next steps and their time zone; None if there are none."""
-        if self._clock.step is None:
-            return None, None
-        times = self._clock.ahead(horizon)
-        if self._clock.kind == NUMBER:
-            return times, None
-        return times.round().astype("datetime64[us]"), "UTC" if self._clock.kind == AWARE else None
 
     # ------------------------------------------------------------------ what was learnt
 
@@ -454,7 +511,7 @@ class MOMoGPForecaster(ForecasterBatches, ForecasterInsight, Forecaster):
             "series": self._targets.state(), "inputs": self._inputs.state(), "single": self._single,
             "clock": self._clock.state(), "step": self._step, "look": self._look, "n_rows": self._n_rows,
             "early": None if self._early is None else [_checked_row_state(row) for row in self._early],
-            "history": [[row, weights] for row, weights in self._history],
+            "history": [[row, weights] for row, weights in self._history], "labels": list(self._labels),
         }  # fmt: skip
 
     def _restore_learnt(self, state: Mapping[str, Any]) -> None:
@@ -462,6 +519,8 @@ class MOMoGPForecaster(ForecasterBatches, ForecasterInsight, Forecaster):
         self._step, self._look, self._n_rows = state["step"], state["look"], state["n_rows"]
         self._early = None if state["early"] is None else [_checked_row_from_state(row) for row in state["early"]]
         self._history = deque(((row, weights) for row, weights in state["history"]), maxlen=HISTORY_LENGTH)
+        # Earlier versions wrote none.
+        self._labels = TimeLabels(*state.get("labels", ()))
 
     def _restored_model(self, state: Any) -> HorizonModel:
         return HorizonModel.from_state(self._model_settings(), state)

@@ -157,11 +157,11 @@ class Fleet:
     def forecast(
         self, key: Any, horizon: int, xs: Iterable[Mapping[Any, Any] | None] | None = None, with_dist: bool = False
     ) -> Any:
-        """Forecast the next rows of a key; an unknown key gives what a model without rows gives, ``[]``."""
+        """Forecast the next rows of a key; one without values so far gives ``[]``."""
         model = self._find_or_make(key)
         if isinstance(model, MOMoGPRegressor):
             raise TypeError(f"the model of {key!r} predicts rows from their inputs: use predict_one")
-        return model.forecast(horizon, xs, with_dist)
+        return model.forecast(horizon, xs, with_dist) if model.series else []
 
     def model(self, key: Any) -> Any:
         """The model of a key. The next call may move it out of memory: changes made to it after that are lost."""

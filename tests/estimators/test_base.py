@@ -66,7 +66,7 @@ KINDS = {
         series.SMALL,
         "time",
         lambda model, x, y: model.learn_one(y, x),
-        lambda model: model.forecast(3),
+        lambda model: model.forecast(3) if model.series else [],
         lambda model: (
             model.weights,
             model.weights_at(1),

@@ -72,10 +72,14 @@ def test_a_feed_of_numbers():
 
 def test_before_the_first_value():
     model = MOMoGPForecaster(**SMALL)
-    assert model.forecast(4) == [] and not model.forecast(4, with_dist=True)
+    for with_dist in (False, True):
+        with pytest.raises(ValueError, match="has learnt no value yet: call fit, update or learn_one first"):
+            model.forecast(4, with_dist=with_dist)
     model.learn_one({})
     model.learn_one({"power": None}, {"pitch": 1.0})
-    assert model.forecast(4) == [] and model.n_rows == 2 and model.series == model.inputs == ()
+    with pytest.raises(ValueError, match="has learnt no value yet"):
+        model.predict()
+    assert model.n_rows == 2 and model.series == model.inputs == ()
     assert "no values" in model.describe() and model.weights.empty and model.weights_history.empty
     model.learn_one({"power": 5.0})
     assert [row["power"] for row in model.forecast(2)] == pytest.approx([5.0, 5.0])
@@ -152,12 +156,15 @@ def test_rows_that_did_not_come_fit_numbers_and_dicts(empty):
         assert model.n_rows == 4 and len(model.forecast(2)) == 2
 
 
-@pytest.mark.parametrize("xs", [{"u": [1.0, 2.0]}, pd.DataFrame({"u": [1.0, 2.0]})])
-def test_xs_is_a_list_of_dicts(xs):
+def test_xs_is_a_list_of_dicts_or_a_frame():
     model = MOMoGPForecaster(**SMALL)
-    model.learn_one(1.0, {"u": 0.0})
-    with pytest.raises(TypeError, match="xs must be a list with a dict for each step"):
-        model.forecast(2, xs=xs)
+    for t in range(30):
+        model.learn_one(float(t % 3), {"u": float(t % 3)})
+    with pytest.raises(TypeError, match="xs must be a frame or a list with a dict for each step"):
+        model.forecast(2, xs={"u": [1.0, 2.0]})
+    assert model.forecast(2, pd.DataFrame({"u": [1.0, 2.0]})) == model.forecast(2, [{"u": 1.0}, {"u": 2.0}])
+    with pytest.raises(TypeError, match="step 2 of xs: the value of 'u' is a str"):
+        model.forecast(2, pd.DataFrame({"u": [1.0, "high"]}))
 
 
 @pytest.mark.parametrize(
@@ -275,8 +282,8 @@ def test_random_calls(name):
             assert checksum(model) == before
             if name == "time":
                 now = max(now, START) + timedelta(minutes=30)
-        forecast = model.forecast(3, with_dist=True)
-        if forecast:
+        if model.series:
+            forecast = model.forecast(3, with_dist=True)
             assert np.isfinite(forecast.arrays.mean).all()
             assert call % 8 or np.isfinite(forecast.interval()).all(axis=None)
     assert n_errors > 20
@@ -414,15 +421,15 @@ def test_fit_needs_no_times_if_there_are_too_few():
     model = MOMoGPForecaster(**SMALL).fit(history(3))
     model.learn_one({"wind": 1.0})
     assert model.n_rows == 4 and model.forecast(1, with_dist=True).index.name == "step"
-    assert MOMoGPForecaster(**SMALL).fit(history(0)).forecast(1) == []
+    assert MOMoGPForecaster(**SMALL).fit(history(0)).series == ()
 
 
 def test_fit_mistakes_are_named_and_change_nothing(capsys):
     model = trained(20)
     before = checksum(model)
     frame = history(10)
-    with pytest.raises(TypeError, match="DataFrame, got list"):
-        model.fit([1.0])
+    with pytest.raises(TypeError, match="DataFrame or Series, a polars frame, an array or a list of dicts, got int"):
+        model.fit(1)
     with pytest.raises(ValueError, match="two columns 'wind'"):
         model.fit(pd.concat([frame, frame[["wind"]]], axis=1))
     for inputs in (["rain"], "wind"):

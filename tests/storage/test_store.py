@@ -31,7 +31,7 @@ def test_a_forecaster_comes_back(path):
     with Store(path) as opened:
         opened.commit({"T01": model, "empty": MOMoGPForecaster(horizon=2)})
         assert opened.load("T01").forecast(3) == model.forecast(3)
-        assert opened.load("empty").forecast(2) == []
+        assert opened.load("empty").series == ()
 
 
 def test_a_model_without_rows_comes_back(path):

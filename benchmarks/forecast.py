@@ -25,22 +25,23 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.data import FORECASTS, HALVES, Series, half_of, series
-from benchmarks.harness import (
-    carry_out,
-    options_unless_task,
-)
+from benchmarks.data import FORECASTS, HALVES, Series, forward_filled, half_of, series
+from benchmarks.harness import RESULTS, carry_out, kept_results, options_unless_task
+from benchmarks.tools.forecast_batch import BATCH, TOO_MANY, problem
 from benchmarks.tools.forecast_peers import PEERS, kept
-from benchmarks.tools.forecast_report import MODELS, report
+from benchmarks.tools.forecast_report import MODELS, OURS, hardest, newest, report
 from benchmarks.tools.forecast_rivals import RIVALS, Replayed, Size, WithResiduals
-from benchmarks.tools.forecast_scores import STRIDE, UNSCORED, Multivariate, Record
+from benchmarks.tools.forecast_scores import STRIDE, UNSCORED, YOUNG, Multivariate, Record
 from benchmarks.tools.stream_report import Result
 
 Array = NDArray[np.float64]
 
 # Distributions that wait to be scored.
-BATCH = 200
-QUICK = {"feeds": ["windturbine", "etth1"], "horizons": [6, 10], "models": ["momostream", "last_value", "ridge"]}
+WAITING = 200
+# Of the choosing half: momostream meets the other for the results file only.
+QUICK = {"feeds": ["skab_valve1", "etth1"], "horizons": [6, 10], "models": ["momostream", "last_value", "var"]}
+# The case for which momostream is also run without timestamps.
+UNTIMED = "etth1"
 
 
 # ---------------------------------------------------------------------- models with one interface
@@ -117,6 +118,11 @@ class InOrder:
         """Mean of each value."""
         return np.asarray(self._arrays.mean[:, self._there])
 
+    @property
+    def median(self) -> Array:
+        """Median of each value."""
+        return np.asarray(self._arrays.quantiles((0.5,))[0][:, self._there])
+
     def log_pdf(self, y: Array) -> Array:
         """Log density of each value."""
         return np.asarray(self._arrays.log_pdf(y[:, self._here])[:, self._there])
@@ -130,10 +136,25 @@ class InOrder:
         return np.asarray(self._arrays.crps(y[:, self._here])[:, self._there])
 
 
+def ours(feed: Series, model: str, horizon: int, seed: int, **settings: Any) -> Momostream:
+    """The model of this name: momostream with its defaults, without circuits, or without timestamps."""
+    if model == "momostream_linear":
+        from momostream.horizon.settings import LINEAR
+
+        return Momostream(feed, horizon, seed, experts=LINEAR, **settings)
+    if model == "momostream_untimed":
+        feed = feed._replace(times=None)
+    return Momostream(feed, horizon, seed, **settings)
+
+
 def there(feed: str, model: str) -> str | None:
     """Why a model cannot be run on a feed, None if it can."""
     if model == "seasonal_last" and FORECASTS[feed].season is None:
         return "no season"
+    if model == "momostream_untimed" and feed != UNTIMED:
+        return f"only {UNTIMED} is run without timestamps"
+    if model in ("lightgbm", "ridge_lightgbm") and feed in TOO_MANY:
+        return "too many models"
     if model in PEERS and kept(feed, model) is None:
         return "no forecasts: run benchmarks.tools.forecast_peers"
     return None
@@ -145,17 +166,47 @@ def there(feed: str, model: str) -> str | None:
 def measure(task: Result) -> Result:
     """Run one model over one feed."""
     feed = series(task["feed"], task["rows"])
-    Y = feed.Y
-    if task["model"] == "momostream":
-        model = Momostream(feed, task["horizon"], task["seed"])
-        record, done = run(model, Y, task["horizon"], cap=task["cap"])
-        return {**task, **figures(record, done, 1)}
+    if task["model"] in OURS:
+        model = ours(feed, task["model"], task["horizon"], task["seed"])
+        record, done = run(model, feed.Y, task["horizon"], cap=task["cap"], first=YOUNG[0][0])
+        found = figures(record, done, 1)
+        if done > UNSCORED:
+            found |= {"young": record.young(done), "slowest": record.slowest(done)}
+        return {**task, **found}
+    if task["model"] in BATCH:
+        return {**task, **measure_batch(task, feed)}
     size = Size(task["horizon"], len(feed.names), FORECASTS[task["feed"]].season)
     if task["model"] in PEERS:
-        return {**task, **measure_peer(task, Y, size)}
+        return {**task, **measure_peer(task, feed.Y, size)}
     rival = WithResiduals(RIVALS[task["model"]](size), size)
-    record, done = run(rival, Y, task["horizon"], cap=task["cap"])
+    record, done = run(rival, feed.Y, task["horizon"], cap=task["cap"])
     return {**task, **figures(record, done, 1), "replaced": rival.replaced}
+
+
+def measure_batch(task: Result, feed: Series) -> Result:
+    """Score a rival that is fitted now and then on all rows; its CPU time is counted by origin, fits included.
+
+    Points not finite or beyond `WithResiduals.FAR` are replaced by the last value, and counted.
+    """
+    record, last = Record(feed.Y, task["horizon"]), forward_filled(feed.Y)
+    origins = record.origins(len(feed.Y), 1)
+    asked = problem(feed, task["horizon"], FORECASTS[task["feed"]].season)
+    made = BATCH[task["model"]](asked, origins)
+    spent, replaced, done = 0.0, 0, 0
+    while spent < task["cap"]:
+        start = time.thread_time()
+        block = next(made, None)
+        spent += time.thread_time() - start
+        if block is None:
+            done = len(feed.Y)
+            break
+        for origin, point in zip(block.origins, block.points, strict=True):
+            near = np.abs(point) <= WithResiduals.FAR
+            replaced += near.size - int(near.sum())
+            record.score(int(origin), block.around(np.where(near, point, last[origin])))
+            done = int(origin) + 1
+    found = figures(record, done, 1)
+    return {**found, "replaced": replaced, "us": {"mean": spent / max(done - UNSCORED, 1) * 1e6}}
 
 
 def measure_peer(task: Result, Y: Array, size: Size) -> Result:
@@ -186,13 +237,25 @@ def figures(record: Record, done: int, stride: int) -> Result:
     return {**answer, "us": record.cost(done)}
 
 
-def run(model: Model, Y: Array, horizon: int, cap: float = np.inf, stride: int = 1) -> tuple[Record, int]:
+def run(
+    model: Model,
+    Y: Array,
+    horizon: int,
+    cap: float = np.inf,
+    stride: int = 1,
+    first: int = UNSCORED,
+    sparse: bool = False,
+) -> tuple[Record, int]:
     """Learn each row, then forecast, until the calls have used ``cap`` CPU seconds.
 
     Parameters
     ----------
     stride
         Origins from one that is scored to the next.
+    first
+        First origin that is scored. Before `UNSCORED` a model may make no forecast.
+    sparse
+        Forecast only where it is scored.
 
     Returns
     -------
@@ -202,21 +265,22 @@ def run(model: Model, Y: Array, horizon: int, cap: float = np.inf, stride: int =
         How many rows were done.
     """
     record, left, clock = Record(Y, horizon), cap * 1e9, time.thread_time_ns
-    scored = set(record.origins(len(Y), stride).tolist())
+    scored = set(record.origins(len(Y), stride, first).tolist())
     waiting: list[tuple[int, Multivariate]] = []
     for row, y in enumerate(model.rows(Y)):
         start = clock()
         model.learn(y)
-        answer = model.forecast()
+        record.learn_ns[row] = clock() - start
+        answer = None if sparse and row not in scored else model.forecast()
         record.ns[row] = clock() - start
-        if row in scored:
-            distribution = model.distribution(answer)
-            if distribution is None:
-                raise RuntimeError(f"row {row}: no forecast")
+        distribution = model.distribution(answer) if row in scored else None
+        if distribution is None and row in scored and row >= UNSCORED:
+            raise RuntimeError(f"row {row}: no forecast")
+        if distribution is not None:
             waiting.append((row, distribution))
             if len(waiting) == 1:
                 record.score(row, distribution)
-            elif len(waiting) == BATCH:
+            elif len(waiting) == WAITING:
                 _score(record, waiting)
         left -= record.ns[row]
         if left < 0.0:
@@ -240,6 +304,50 @@ def _score(record: Record, waiting: list[tuple[int, Multivariate]]) -> None:
         if not np.array_equal(before, record.nlpd[first], equal_nan=True):
             raise RuntimeError(f"row {first}: the forecast changed when rows were learnt")
         waiting.clear()
+
+
+def quick_scores(
+    feed: str, horizon: int | None = None, model: str = "momostream", every: int = STRIDE, **settings: Any
+) -> Result:
+    """Scores of momostream on one case, in this process and kept nowhere, beside the best kept rival of each.
+
+    Parameters
+    ----------
+    feed, horizon
+        A case of `benchmarks.data.FORECASTS`; by default its first horizon.
+    model
+        One of momostream's: with defaults, without circuits or without timestamps.
+    every
+        1: all origins are scored, with those of young models and the slowest rows. `STRIDE`: every fifth is forecast
+        and scored, as are the rivals it is compared with.
+    settings
+        Of `momostream.MOMoGPForecaster`.
+
+    Returns
+    -------
+    dict
+        Scores, and in ``ratios`` for RMSE, MAE and CRPS the ratio to the best rival with its name.
+    """
+    plan = FORECASTS[feed]
+    horizon = plan.horizons[0] if horizon is None else horizon
+    rows = series(feed, plan.rows)
+    built = ours(rows, model, horizon, 0, **settings)
+    first = YOUNG[0][0] if every == 1 else UNSCORED
+    record, done = run(built, rows.Y, horizon, stride=every, first=first, sparse=every > 1)
+    found = figures(record, done, every)
+    part = "scores" if every == 1 else "every_fifth"
+    answer = {name: found[part][name] for name in ("rmse", "mae", "crps", "nlpd", "coverage")}
+    answer |= {"us": found["us"]["mean"], "slowest": record.slowest(done, 1)[0]}
+    if every == 1:
+        answer["young"] = record.young(done)
+    runs = newest(kept_results(RESULTS / "forecast.jsonl")).get((feed, horizon, plan.rows), {})
+    rivals = {
+        name: {key: run[key] for key in (part, "every_fifth") if key in run}
+        for name, run in runs.items()
+        if name not in OURS and "every_fifth" in run and not run["capped"]
+    }
+    answer["ratios"] = {name: hardest(name, found, rivals) for name in ("rmse", "mae", "crps")} if rivals else {}
+    return answer
 
 
 # ---------------------------------------------------------------------- which runs
@@ -286,7 +394,7 @@ def main() -> None:
     parser.add_argument("--models", nargs="+", choices=MODELS, default=list(MODELS))
     parser.add_argument("--rows", type=int, help="most rows of each feed (default: all)")
     parser.add_argument("--cap", type=float, default=300.0, help="CPU seconds of a run")
-    parser.add_argument("--quick", action="store_true", help="two feeds, 900 rows, three models; nothing is kept")
+    parser.add_argument("--quick", action="store_true", help="two feeds, 900 rows, three models; nothing kept")
     options = options_unless_task(parser, measure)
     if options.quick:
         parser.set_defaults(**QUICK, rows=900)

@@ -45,6 +45,11 @@ class Normals(NamedTuple):
     mean: Array
     deviation: Array
 
+    @property
+    def median(self) -> Array:
+        """The mean."""
+        return self.mean
+
     def _standardised(self, y: Array) -> Array:
         return (y - self.mean) / self.deviation
 

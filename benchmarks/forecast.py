@@ -200,6 +200,7 @@ def measure_batch(task: Result, feed: Series) -> Result:
         if block is None:
             done = len(feed.Y)
             break
+        spent += block.seconds
         for origin, point in zip(block.origins, block.points, strict=True):
             near = np.abs(point) <= WithResiduals.FAR
             replaced += near.size - int(near.sum())

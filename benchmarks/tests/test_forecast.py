@@ -27,11 +27,23 @@ from benchmarks.tools.forecast_rivals import (
     ValueResiduals,
     WithResiduals,
 )
-from benchmarks.tools.forecast_scores import STRIDE, UNSCORED, Record, Students, naive_error
+from benchmarks.tools.forecast_scores import (
+    QUANTILES,
+    STRIDE,
+    UNSCORED,
+    YOUNG,
+    Quantiles,
+    Record,
+    Students,
+    naive_error,
+)
+from benchmarks.tools.peers_models import Normals
 from benchmarks.tools.stream_scores import LEVELS, resolution
 
 
-@pytest.mark.parametrize("module", ["data", "tools.forecast_rivals", "tools.forecast_scores", "tools.forecast_report"])
+@pytest.mark.parametrize(
+    "module", ["data", *(f"tools.forecast_{part}" for part in ("batch", "rivals", "scores", "report"))]
+)
 def test_doctests(module):
     found = doctest.testmod(importlib.import_module(f"benchmarks.{module}"))
     assert found.attempted and not found.failed
@@ -132,6 +144,23 @@ def test_gaps_stay_gaps(data_dir):
 
 
 # ---------------------------------------------------------------------- scores
+
+
+def test_quantiles_are_those_of_the_distribution_they_come_from(rng):
+    levels = np.append(QUANTILES, 0.999)
+    exact = stats.norm(1.0, 2.0)
+    distribution = Quantiles(np.full((2, 3), 1.0), np.broadcast_to(exact.ppf(QUANTILES)[:, None, None], (99, 2, 3)))
+    y = np.array([[-3.0, 0.9, 1.0], [1.1, 4.0, 7.0]])
+    assert_allclose(distribution.cdf(y), exact.cdf(y), atol=2e-3)
+    assert_allclose(distribution.cdf(np.full((2, 3), exact.ppf(levels[-1]))), levels[-1], atol=2e-3)
+    assert distribution.log_pdf(y) is None
+    assert_allclose(distribution.crps(y), Normals(np.full((2, 3), 1.0), np.full((2, 3), 2.0)).crps(y), rtol=5e-3)
+    assert_array_equal(distribution.median, distribution.mean)
+
+
+def test_quantiles_that_coincide_have_a_distribution_function():
+    standing = Quantiles(np.zeros(3), np.zeros((99, 3)))
+    assert_allclose(standing.cdf(np.array([-1.0, 0.0, 1.0])), [0.0, 0.99, 1.0])
 
 
 def test_students_are_those_of_scipy(rng):
@@ -538,8 +567,48 @@ def test_a_distribution_that_changes_is_refused(rng):
 
 
 def test_a_model_must_forecast_where_it_is_scored(rng):
-    with pytest.raises(RuntimeError, match="row 600: no forecast"):
-        forecast.run(Walk(3, silent=True), walks(rng, 700), 3)
+    for first in (600, 10):
+        with pytest.raises(RuntimeError, match="row 600: no forecast"):
+            forecast.run(Walk(3, silent=True), walks(rng, 700), 3, first=first)
+
+
+def test_young_models_are_compared_with_the_last_value(rng):
+    Y = walks(rng, 700, gaps=0.1)
+    Y[40:45] = np.nan
+    model = Walk(3)
+    # Half of each change from the last known row.
+    model.distribution = lambda answer: students(np.where(np.isnan(answer), 0.0, answer) / 2.0, 0.3)
+    record, done = forecast.run(model, Y, 3, first=10)
+    found, last = record.young(done), data.forward_filled(Y)
+    for (first, stop), ratio in zip(YOUNG, found["ratios"], strict=True):
+        errors = {"ours": {}, "naive": {}}
+        for origin in range(first, stop):
+            if np.isnan(Y[origin]).all():
+                continue
+            for at in np.ndindex(3, 2):
+                y = Y[origin + 1 + at[0], at[1]]
+                if not np.isnan(y):
+                    mean = 0.0 if np.isnan(Y[origin, at[1]]) else Y[origin, at[1]] / 2.0
+                    errors["ours"].setdefault(at, []).append(y - mean)
+                    errors["naive"].setdefault(at, []).append(y - last[origin, at[1]])
+        ours, naive = (np.mean([np.sqrt(np.mean(np.square(e))) for e in by.values()]) for by in errors.values())
+        assert_allclose(ratio, ours / naive)
+    inside = np.abs(record.u[30:600] - 0.5)
+    inside = inside[~np.isnan(inside)]
+    assert_allclose(found["coverage"], [(inside < level / 2).mean() for level in LEVELS])
+    assert found["whole"] != found["coverage"]
+
+
+def test_sparse_runs_forecast_where_they_are_scored(rng):
+    Y, asked = walks(rng, 700), []
+
+    class Asked(Walk):
+        def forecast(self):
+            asked.append(len(self.learnt) - 1)
+            return super().forecast()
+
+    forecast.run(Asked(3), Y, 3, stride=STRIDE, sparse=True)
+    assert asked == list(range(600, 697, STRIDE))
 
 
 def test_every_fifth_origin_has_scores_of_its_own(rng):
@@ -593,6 +662,10 @@ class Sorted:
     def mean(self):
         return self._distribution.mean[:, self._order]
 
+    def quantiles(self, levels):
+        assert levels == (0.5,)
+        return (self._distribution.median + 0.25)[None, :, self._order]
+
     def __getattr__(self, name):
         score = getattr(self._distribution, name)
         return lambda y: score(y[:, self._back])[:, self._order]
@@ -601,8 +674,9 @@ class Sorted:
 class LastKnown:
     """In place of momostream's forecaster."""
 
-    def __init__(self, horizon, time, seed):
-        self.horizon, self.known, self.learnt = horizon, {}, []
+    def __init__(self, horizon, time, seed, **settings):
+        self.horizon, self.time, self.settings = horizon, time, settings
+        self.known, self.learnt = {}, []
 
     def learn_one(self, y, x):
         assert all(value == value for value in y.values())
@@ -633,6 +707,7 @@ def test_momostream_gets_what_is_known_and_its_series_keep_their_order(rng, monk
         if np.isnan(Y[origin]).all():
             continue
         assert_allclose(record.error[origin], Y[origin + 1 : origin + 4] - last[origin])
+        assert_allclose(record.absolute[origin], np.abs(Y[origin + 1 : origin + 4] - last[origin] - 0.25))
         known = ~np.isnan(record.error[origin])
         expected = students(np.tile(last[origin], (3, 1)))
         truth = np.where(known, Y[origin + 1 : origin + 4], 0.0)
@@ -659,6 +734,47 @@ def test_momostream_sees_gaps_in_the_times_and_inputs_ahead(rng, monkeypatch):
     assert 611 not in record.origins(640, 1) and 613 in record.origins(640, 1)
 
 
+def test_circuits_and_timestamps_can_be_left_out(rng, monkeypatch):
+    from momostream.horizon.settings import LINEAR
+
+    monkeypatch.setattr(momostream, "MOMoGPForecaster", LastKnown, raising=False)
+    Y = walks(rng, 20)
+    Y[3] = np.nan
+    feed = data.Series(["z", "a"], Y, pd.date_range("2024-03-01", periods=20, freq="h"), [], np.zeros((20, 0)))
+    plain, linear, untimed = (forecast.ours(feed, model, 3, 0) for model in forecast_report.OURS)
+    assert (plain.model.settings, linear.model.settings) == ({}, {"experts": LINEAR})
+    assert (linear.model.time, untimed.model.time) == ("time", None)
+    for model in (plain, untimed):
+        for row in model.rows(Y):
+            model.learn(row)
+    # Without timestamps the model must be given the row that did not come.
+    assert (len(plain.model.learnt), len(untimed.model.learnt)) == (19, 20)
+
+
+def test_measured_momostream_has_young_scores_and_slowest_rows(data_dir, monkeypatch):
+    monkeypatch.setattr(momostream, "MOMoGPForecaster", LastKnown, raising=False)
+    found = forecast.measure(task(model="momostream"))
+    assert_allclose(found["young"]["ratios"], 1.0)
+    assert len(found["young"]["whole"]) == 3 and found["slowest"][0]["ms"] > 0.0
+    assert all(worst["row"] >= 50 for worst in found["slowest"])
+    json.dumps(found)
+
+
+def test_quick_scores_are_beside_the_best_kept_rival(data_dir, monkeypatch, tmp_path):
+    monkeypatch.setattr(momostream, "MOMoGPForecaster", LastKnown, raising=False)
+    monkeypatch.setattr(forecast, "RESULTS", tmp_path)
+    monkeypatch.setitem(data.FORECASTS, "etth1", data.FORECASTS["etth1"]._replace(rows=640))
+    assert forecast.quick_scores("etth1", 6)["ratios"] == {}
+    kept = [forecast.measure(task(model=model)) for model in ("last_value", "seasonal_last")]
+    (tmp_path / "forecast.jsonl").write_text("".join(json.dumps(run) + "\n" for run in kept))
+    for every, part in ((STRIDE, "every_fifth"), (1, "scores")):
+        found = forecast.quick_scores("etth1", 6, every=every)
+        assert_allclose(found["rmse"], kept[0][part]["rmse"])
+        assert found["ratios"]["rmse"] == (pytest.approx(1.0), "last_value")
+        assert found["ratios"]["crps"][0] == pytest.approx(found["crps"] / kept[0][part]["crps"])
+        assert ("young" in found) == (every == 1)
+
+
 def options(**changes):
     given = {
         "feeds": [],
@@ -683,130 +799,3 @@ def test_tasks(peers_folder, capsys):
     chosen = {task["feed"] for task in forecast.tasks(options(half="choosing"))}
     assert chosen == {case for case in data.FORECASTS if data.half_of(case) == "choosing"}
     assert {task["rows"] for task in forecast.tasks(options(rows=10**6, feeds=["etth1"]))} == {4000}
-
-
-# ---------------------------------------------------------------------- tables
-
-
-def result(model="momostream", feed="etth1", horizon=6, rows=4000, **scores):
-    figures = {
-        "rmse": 0.6,
-        "rmse_pooled": 0.4,
-        "mae": 0.4,
-        "mase": 1.0,
-        "nlpd": 0.7,
-        "crps": 0.3,
-        "coverage": [0.5, 0.9, 0.99],
-    }
-    figures["by_step"] = {"rmse": [0.5] * horizon, "mae": [0.3] * horizon}
-    figures |= scores
-    found = {"feed": feed, "horizon": horizon, "model": model, "rows": rows, "seed": 0, "date": "today"}
-    found |= {"done": rows, "capped": False, "scores": figures, "every_fifth": figures}
-    return {**found, "us": {"median": 1234.0, "p99": 20.0, "p99.9": 30.0, "max": 40.0, "mean": 12.0}}
-
-
-def peer(**scores):
-    found = result("auto_arima", **scores)
-    del found["scores"]
-    return {**found, "us": {"mean": 5e4}, "replaced": 0}
-
-
-def lines(results, words):
-    text = forecast_report.verdicts(forecast_report.newest(results))
-    return [line for line in text.splitlines() if words in line]
-
-
-WORSE = {"rmse": 0.7, "mae": 0.5, "nlpd": 0.8, "crps": 0.4}
-
-
-def test_verdicts_pass():
-    wind = [result(feed="windturbine", horizon=10, rows=rows, rmse=0.42) for rows in (3000, 3600)]
-    rivals = [result("ridge", feed=run["feed"], horizon=run["horizon"], rows=run["rows"], **WORSE) for run in wind]
-    results = [*wind, *rivals, result(), result("ridge", **WORSE), peer(**WORSE)]
-    text = forecast_report.verdicts(forecast_report.newest(results))
-    assert text.count("PASS") == 15 and "MISS" not in text and "not measured" not in text
-
-
-@pytest.mark.parametrize(
-    ("ours", "words"),
-    [
-        ({"rmse": 0.715}, "RMSE at most 1.02x"),
-        ({"mae": 0.52}, "MAE at most 1.02x"),
-        ({"mae": 0.5}, "MAE below every rival's on 2/3"),
-        ({"crps": 0.4}, "CRPS below"),
-        ({"nlpd": 0.8}, "NLPD below"),
-        ({"rmse": 0.606}, "etth1 6, 4,000 rows: RMSE at most 0.605"),
-        ({"rmse_pooled": 0.606}, "etth1 6, 4,000 rows: RMSE pooled over steps at most 0.605"),
-        ({"coverage": [0.54, 0.9, 0.99]}, "coverage of 50%"),
-        ({"coverage": [0.5, 0.87, 0.99]}, "coverage of 90%"),
-        ({"coverage": [0.5, 0.9, 0.975]}, "coverage of 99%"),
-    ],
-)
-@pytest.mark.parametrize("rival", [lambda: result("ridge", **WORSE), lambda: peer(**WORSE)])
-def test_verdicts_miss(ours, words, rival):
-    (line,) = lines([result(**ours), rival()], words)
-    assert line.startswith("- MISS") and "etth1 6" in line
-
-
-def test_wind_is_judged_by_the_rows_of_the_promise():
-    results = [
-        result(feed="windturbine", horizon=10, rows=rows, rmse=rmse) for rows, rmse in ((3000, 0.42), (3600, 0.43))
-    ]
-    short, long = (lines(results, f"windturbine 10, {rows} rows: RMSE at")[0] for rows in ("3,000", "3,600"))
-    assert short.startswith("- PASS") and long.startswith("- MISS")
-
-
-def test_peers_are_compared_at_their_origins():
-    ours = result(mae=0.6)
-    ours["every_fifth"] = {**ours["scores"], "mae": 0.4}
-    assert lines([ours, peer(mae=0.41)], "MAE at most")[0].startswith("- PASS")
-    assert lines([ours, result("ridge", mae=0.41)], "MAE at most")[0].startswith("- MISS")
-
-
-def test_a_third_of_the_cases_may_be_behind():
-    ours = [result(horizon=horizon) for horizon in (1, 6, 24)]
-    for behind, word in ((1, "PASS"), (2, "MISS")):
-        rivals = [
-            result("ridge", horizon=horizon, mae=0.39 if place < behind else 0.5)
-            for place, horizon in enumerate((1, 6, 24))
-        ]
-        assert lines([*ours, *rivals], "2/3")[0].startswith(f"- {word}")
-
-
-def test_unfinished_runs():
-    cut = {**result("snarimax", mae=0.1), "capped": True, "done": 1234}
-    broken = {"feed": "etth1", "horizon": 6, "model": "holt_winters", "rows": 4000, "seed": 0, "failed": True}
-    results = [result(), cut, broken, result("ridge", **WORSE)]
-    assert lines(results, "MAE at most")[0].startswith("- PASS")
-    text = forecast_report.report(results)
-    (row,) = [line for line in text.split("### MAE\n")[1].split("###")[0].splitlines() if line.startswith("| etth1")]
-    cells = [cell.strip() for cell in row.strip("|").split("|")]
-    assert cells == ["etth1 6", "**0.4000**", "0.5000", "0.1000 (1,234 rows)", "failed"]
-    ours = {key: value for key, value in result().items() if key not in ("scores", "every_fifth", "us")}
-    (line,) = lines([{**ours, "failed": True}, result("ridge")], "every feed to its end")
-    assert line.startswith("- MISS")
-
-
-def test_newest_result_counts():
-    assert lines([result(rmse=0.9), result(rmse=0.6)], "RMSE at most 0.605")[0].startswith("- PASS")
-
-
-def test_report_has_a_table_for_each_question():
-    exploded = {**result("snarimax"), "replaced": 1200}
-    text = forecast_report.report([result(), exploded, peer(**WORSE), result(rows=900)])
-    for words in (
-        "1,234 / 20 / 12",
-        "50,000",
-        "| etth1 6 | snarimax | 1,200 |",
-        "## Every 5th origin",
-        "etth1 6 (900 rows)",
-        "0.5000 / 0.3000",
-        "0.500 / 0.900 / 0.990",
-    ):
-        assert words in text
-    assert "auto_arima" not in text.split("## Every")[0]
-
-
-def test_nothing_measured_is_no_pass():
-    for results in ([result("ridge")], [], [result(rows=900)]):
-        assert "PASS" not in forecast_report.report(results)

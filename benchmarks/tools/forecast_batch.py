@@ -16,6 +16,7 @@ series, of the change from the origin; `Features` is what it sees.
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable, Iterator
 from hashlib import sha256
 from typing import Any, NamedTuple
@@ -38,10 +39,10 @@ PENALTIES = (3.0, 30.0, 300.0, 3000.0)
 CONSTANT_PENALTY = 1e-3
 LONGEST_ORDER = 6
 # Modest, so that thousands of fits stay affordable.
-TREES = 100
+TREES = 60
 LIGHTGBM = {
     "objective": "regression",
-    "learning_rate": 0.05,
+    "learning_rate": 0.08,
     "num_leaves": 15,
     "min_data_in_leaf": 20,
     "lambda_l2": 1.0,
@@ -78,16 +79,33 @@ def problem(feed: Series, horizon: int, season: int | None) -> Problem:
     hour = weekend = None
     if feed.times is not None:
         hour = (feed.times.hour + feed.times.minute / 60.0).to_numpy(float)
-        weekend = (feed.times.dayofweek >= 5).astype(float)
+        weekend = (feed.times.day_of_week >= 5).astype(float)
     return Problem(forward_filled(feed.Y), horizon, season, feed.X, hour, weekend)
 
 
 class Block(NamedTuple):
-    """Points (n_origins, H, P) from ``origins`` on; ``around`` makes the distribution of one forecast of its points."""
+    """Points (n_origins, H, P) from ``origins`` on; ``around`` makes the distribution of one forecast of its points.
+
+    ``seconds`` is the CPU time that was spent earlier, for what was read from a file.
+    """
 
     origins: Rows
     points: Array
     around: Callable[[Array], Multivariate]
+    seconds: float = 0.0
+
+
+class Fit(NamedTuple):
+    """A block whose distributions are points plus the quantiles ``errors`` (99, H, P)."""
+
+    origins: Rows
+    points: Array
+    errors: Array
+    seconds: float = 0.0
+
+
+def _block(fit: Fit) -> Block:
+    return Block(fit.origins, fit.points, lambda point: Quantiles(point, point + fit.errors), fit.seconds)
 
 
 def blocks(origins: Rows, every: int) -> Iterator[Rows]:
@@ -227,8 +245,8 @@ def held_out(features: Features, origin: int) -> tuple[int, Rows]:
     return cut - features.horizon, np.arange(cut, known)
 
 
-def ridge_fits(asked: Problem, origins: Rows) -> Iterator[tuple[Rows, Array, Array]]:
-    """Origins, points (n_origins, H, P) and quantiles of errors (99, H, P) of each fit."""
+def ridge_fits(asked: Problem, origins: Rows) -> Iterator[Fit]:
+    """Fits of the ridge, each with the penalties that its validation has chosen."""
     features = Features(asked)
     shape = (asked.horizon, asked.F.shape[1])
     for block in blocks(origins, RIDGE_EVERY):
@@ -240,54 +258,62 @@ def ridge_fits(asked: Problem, origins: Rows) -> Iterator[tuple[Rows, Array, Arr
         all_rows = ridge_weights(features, features.start, int(held[-1]) + 1)
         shared, own = (np.stack([weights[part] for weights in all_rows]) for part in (0, 1))
         weights = Weights(shared[best, :, each].T, own[best, each])
-        spread = np.quantile(errors[best, :, each].T, QUANTILES, axis=0)
+        held_errors = np.quantile(errors[best, :, each].T, QUANTILES, axis=0)
         points = asked.F[block][:, None] + ridge_changes(features, weights, block).reshape(-1, *shape)
-        yield block, points, spread.reshape(-1, *shape)
+        yield Fit(block, points, held_errors.reshape(-1, *shape))
 
 
 def validated_ridge(asked: Problem, origins: Rows) -> Iterator[Block]:
     """The ridge whose penalty is validated."""
-    for block, points, spread in ridge_fits(asked, origins):
-        yield Block(block, points, lambda point, spread=spread: Quantiles(point, point + spread))
+    return map(_block, ridge_fits(asked, origins))
 
 
 # ---------------------------------------------------------------------- LightGBM
 
 
-def lightgbm_fits(asked: Problem, origins: Rows) -> Iterator[tuple[Rows, Array, Array]]:
-    """Like `ridge_fits`; read from the folder of the peers where it was made before with the same settings."""
-    parts = (asked.F, origins, asked.inputs, asked.hour, asked.weekend)
-    key = sha256(json.dumps([asked.horizon, asked.season, TREES, LIGHTGBM]).encode())
-    for part in parts:
-        key.update(b"" if part is None else np.ascontiguousarray(part).tobytes())
-    path = FOLDER / f"lightgbm-{key.hexdigest()[:16]}.npz"
+def lightgbm_fits(asked: Problem, origins: Rows) -> Iterator[Fit]:
+    """Fits of LightGBM, read from the folder of the peers where they were made before with the same settings."""
+    path = FOLDER / f"lightgbm-{_key(asked, origins)}.npz"
     if path.is_file():
         with np.load(path) as file:
             for number, block in enumerate(blocks(origins, LIGHTGBM_EVERY)):
-                yield block, file[f"points{number}"].astype(float), file[f"spread{number}"].astype(float)
+                parts = (file[f"{part}{number}"].astype(float) for part in ("points", "errors"))
+                yield Fit(block, *parts, float(file["seconds"][number]))
         return
-    made: dict[str, NDArray[np.float32]] = {}
-    for number, (block, points, spread) in enumerate(_fitted_trees(asked, origins)):
-        made |= {f"points{number}": points.astype(np.float32), f"spread{number}": spread.astype(np.float32)}
-        yield block, points, spread
+    made: dict[str, NDArray[Any]] = {}
+    seconds: list[float] = []
+    start = time.thread_time()
+    for number, fit in enumerate(_fitted_trees(asked, origins)):
+        seconds.append(time.thread_time() - start)
+        made |= {f"points{number}": fit.points.astype(np.float32), f"errors{number}": fit.errors.astype(np.float32)}
+        yield fit
+        start = time.thread_time()
     path.parent.mkdir(parents=True, exist_ok=True)
-    np.savez_compressed(path, **made)
+    np.savez_compressed(path, seconds=np.array(seconds), **made)
 
 
-def _fitted_trees(asked: Problem, origins: Rows) -> Iterator[tuple[Rows, Array, Array]]:
+def _key(asked: Problem, origins: Rows) -> str:
+    """A text that differs where the data or the settings differ."""
+    key = sha256(json.dumps([asked.horizon, asked.season, TREES, LIGHTGBM, LIGHTGBM_EVERY]).encode())
+    for part in (asked.F, origins, asked.inputs, asked.hour, asked.weekend):
+        key.update(b"none" if part is None else np.ascontiguousarray(part).tobytes())
+    return key.hexdigest()[:16]
+
+
+def _fitted_trees(asked: Problem, origins: Rows) -> Iterator[Fit]:
     features = Features(asked)
     shape = (asked.horizon, asked.F.shape[1])
     for block in blocks(origins, LIGHTGBM_EVERY):
         stop, held = held_out(features, int(block[0]))
         points = np.empty((len(block), features.T.shape[1]))
-        spread = np.empty((len(QUANTILES), features.T.shape[1]))
+        errors = np.empty((len(QUANTILES), features.T.shape[1]))
         for k in range(features.T.shape[1]):
             first = _trees(features, k, features.start, stop)
             error = features.T[held, k] - first.predict(_inputs(features, k, held), num_threads=1)
-            spread[:, k] = np.quantile(error, QUANTILES)
+            errors[:, k] = np.quantile(error, QUANTILES)
             last = _trees(features, k, features.start, int(held[-1]) + 1)
             points[:, k] = last.predict(_inputs(features, k, block), num_threads=1)
-        yield block, asked.F[block][:, None] + points.reshape(-1, *shape), spread.reshape(-1, *shape)
+        yield Fit(block, asked.F[block][:, None] + points.reshape(-1, *shape), errors.reshape(-1, *shape))
 
 
 def _inputs(features: Features, k: int, rows: Rows) -> Array:
@@ -306,8 +332,7 @@ def _trees(features: Features, k: int, first: int, stop: int) -> Any:
 
 def lightgbm(asked: Problem, origins: Rows) -> Iterator[Block]:
     """Boosted trees."""
-    for block, points, spread in lightgbm_fits(asked, origins):
-        yield Block(block, points, lambda point, spread=spread: Quantiles(point, point + spread))
+    return map(_block, lightgbm_fits(asked, origins))
 
 
 # ---------------------------------------------------------------------- vector autoregression
@@ -369,18 +394,20 @@ def var(asked: Problem, origins: Rows) -> Iterator[Block]:
 
 def ridge_lightgbm(asked: Problem, origins: Rows) -> Iterator[Block]:
     """The mean of the points and of the quantiles of `validated_ridge` and `lightgbm`."""
-    return mean_of(ridge_fits(asked, origins), lightgbm_fits(asked, origins))
+    return map(_block, mean_of(ridge_fits(asked, origins), lightgbm_fits(asked, origins)))
 
 
-def mean_of(ridge: Iterator[tuple[Rows, Array, Array]], trees: Iterator[tuple[Rows, Array, Array]]) -> Iterator[Block]:
-    """Blocks of the ridge, with the trees that belong to its origins."""
-    origins, points, spread = next(trees)
-    for block, by_ridge, around in ridge:
-        while block[0] > origins[-1]:
-            origins, points, spread = next(trees)
-        both = (by_ridge + points[np.searchsorted(origins, block)]) / 2.0
-        width = (around + spread) / 2.0
-        yield Block(block, both, lambda point, width=width: Quantiles(point, point + width))
+def mean_of(often: Iterator[Fit], seldom: Iterator[Fit]) -> Iterator[Fit]:
+    """Means of the fits of two models; the origins of a fit of the first lie within those of one of the second."""
+    other = next(seldom)
+    seconds = other.seconds
+    for fit in often:
+        while fit.origins[0] > other.origins[-1]:
+            other = next(seldom)
+            seconds = other.seconds
+        points = (fit.points + other.points[np.searchsorted(other.origins, fit.origins)]) / 2.0
+        yield Fit(fit.origins, points, (fit.errors + other.errors) / 2.0, fit.seconds + seconds)
+        seconds = 0.0
 
 
 BATCH: dict[str, Callable[[Problem, Rows], Iterator[Block]]] = {

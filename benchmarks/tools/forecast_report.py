@@ -49,8 +49,8 @@ PROTOCOL = (
     f"learnt, then the rows t + 1 to t + H are forecast; origins from row {UNSCORED} on are scored. A row that a file "
     "with dates does not have is a gap: values missing there are not scored, the row is not an origin, and momostream "
     "does not see it. RMSE is that of the mean and MAE that of the median (rivals: of their point); RMSE is the mean "
-    "over steps and series. The CRPS of the validated ridge, of LightGBM and of their mean comes from 99 quantiles, all "
-    "others have a closed form or are integrated; these three have no NLPD. "
+    "over steps and series. The CRPS of the validated ridge, of LightGBM and of their mean comes from 99 quantiles; "
+    "all others have a closed form or are integrated; these three have no NLPD. "
     f"LightGBM has {TREES} trees of {LIGHTGBM['num_leaves']} leaves with a rate of {LIGHTGBM['learning_rate']}, one "
     f"model for each step and series, and is left out on {' and '.join(TOO_MANY)}: too many models. "
     f"Models of statsforecast are scored at every {STRIDE}th origin, and momostream beside them at the same; they were "
@@ -348,8 +348,7 @@ def cost_tables(grid: Grid) -> list[str]:
     return [
         "### CPU microseconds of a row, learnt and forecast from: median / 99 % / mean",
         compared(every_fifth(grid), spent, lambda run: float(run["us"]["mean"])),
-        "For models that are fitted now and then: mean of an origin, fits included. The mean of ridge and LightGBM "
-        "takes the trees from the run of LightGBM.",
+        "For models that are fitted now and then: mean of an origin, fits included.",
         "### Points not finite or beyond 1,000 deviations, replaced by the last value",
         table(["case", "model", "points"], replaced) if replaced else "None.",
     ]
@@ -364,7 +363,9 @@ def verdicts(grid: Grid, results: list[Result]) -> str:
     if not any(OUR in runs for runs in whole.values()):
         return "No verdicts: momostream was not run on all rows of a feed."
     ended = {case: runs for case, runs in whole.items() if finished(runs.get(OUR))}
-    lines = [sentence("all cases to their ends", {case: None if case in ended else "" for case in everything()}, 1.0)]
+    run_in = {half_of(case[0]) for case, runs in whole.items() if OUR in runs}
+    judged: Judged = {case: None if case in ended else "" for case in everything() if half_of(case[0]) in run_in}
+    lines = [sentence("all cases to their ends", judged, 1.0)]
     by_score = {name: ratios(ended, name) for name in COMPARED}
     for name, limit, share in (
         ("rmse", 1.0, 0.9),
@@ -373,7 +374,7 @@ def verdicts(grid: Grid, results: list[Result]) -> str:
         ("crps", 1.0, 1.0),
         ("mae", 1.01, 1.0),
     ):
-        judged: Judged = {
+        judged = {
             case: f"{value:.3f}x {rival}" if value > limit else None for case, (value, rival) in by_score[name].items()
         }
         lines.append(sentence(f"{COMPARED[name]} at most {limit:.2f} times the best rival's", judged, share))

@@ -11,11 +11,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from momostream._numbers import LARGEST, as_number
+from momostream.distributions.quantiles import check_levels
 
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["as_frame", "check_frame", "first_known", "matrix", "numeric_columns", "row_named"]
+__all__ = ["as_frame", "check_frame", "first_known", "matrix", "numeric_columns", "quantile_frame", "row_named"]
 
 Array = NDArray[np.float64]
 
@@ -138,6 +139,20 @@ def matrix(columns: Mapping[Hashable, Array], names: tuple[Hashable, ...], n_row
         if name in columns:
             out[:, j] = columns[name]
     return out
+
+
+def quantile_frame(
+    distribution: Any, levels: Sequence[float], labels: Sequence[Any], targets: Sequence[Hashable], index: Any
+) -> pd.DataFrame:
+    """Quantiles of a distribution of rows, a pair of target and label for each column; None for no rows."""
+    import pandas as pd
+
+    check_levels(np.asarray(levels, dtype=np.float64))
+    columns = pd.MultiIndex.from_product([list(targets), list(labels)])
+    if distribution is None:
+        return pd.DataFrame(index=index, columns=columns, dtype=np.float64)
+    values = np.stack([distribution.quantile(float(level)) for level in levels], axis=2)
+    return pd.DataFrame(values.reshape(len(index), -1), index=index, columns=columns)
 
 
 def first_known(values: Array) -> float:

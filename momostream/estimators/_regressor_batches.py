@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Self
 
@@ -10,8 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from momostream._numbers import known_numbers
+from momostream.distributions.joint import Distribution
+from momostream.distributions.quantiles import interval_ends
 from momostream.estimators._base import StreamingEstimator
-from momostream.estimators._frames import check_frame, first_known, matrix, numeric_columns, row_named
+from momostream.estimators._categories import spread_frame
+from momostream.estimators._frames import as_frame, first_known, matrix, numeric_columns, quantile_frame, row_named
 from momostream.horizon.calendar import NUMBER, as_time
 from momostream.stream.model import StreamModel
 
@@ -27,6 +30,7 @@ class RegressorBatches(StreamingEstimator):
     """Frames, checked as a whole and learnt in large steps."""
 
     clock: bool | str
+    categories: tuple[str, ...] | None
     drift_detector: Any
     _model: StreamModel | None
     _time: float
@@ -43,8 +47,15 @@ class RegressorBatches(StreamingEstimator):
         """Return this time, or that of the next row."""
         raise NotImplementedError
 
-    def learn_many(self, X: pd.DataFrame, Y: pd.DataFrame) -> None:
-        """Learn the rows of two frames in order, as `learn_one` does, but in fewer and larger steps."""
+    def learn_many(self, X: Any, Y: Any) -> None:
+        """Learn the rows of two tables in order, as `learn_one` does, but in fewer and larger steps.
+
+        Parameters
+        ----------
+        X, Y
+            Inputs and targets, as many rows each: frames or Series of pandas or polars, arrays (columns are then called
+            ``x0``, ``x1``, ... and ``y0``, ..., or ``y`` if there is one), or lists of dicts.
+        """
         with self._lock:
             rows = self._read_frames(X, Y)
             if rows is None:
@@ -63,8 +74,47 @@ class RegressorBatches(StreamingEstimator):
         if times is not None:
             self._time = float(times[-1])
 
-    def predict_many(self, X: pd.DataFrame, with_dist: bool = False) -> Any:
-        """Predict the rows of a frame, each as if it were the next one.
+    def update(self, X: Any, Y: Any) -> Self:
+        """Do what `learn_many` does, and return the model."""
+        self.learn_many(X, Y)
+        return self
+
+    def predict(self, X: Any) -> pd.DataFrame:
+        """Means of the rows of a table; as `predict_many`."""
+        means: pd.DataFrame = self.predict_many(X)
+        return means
+
+    def predict_quantiles(self, X: Any, levels: Sequence[float] = (0.05, 0.5, 0.95)) -> pd.DataFrame:
+        """Quantiles of the rows of a table: a column for each target and level.
+
+        Examples
+        --------
+        >>> from momostream import MOMoGPRegressor
+        >>> t = np.arange(60.0)
+        >>> model = MOMoGPRegressor(seed=0).fit(np.sin(t), np.sin(t))
+        >>> model.predict_quantiles(np.array([0.5]), [0.5]).round(1)
+             y
+           0.5
+        0  0.5
+        """
+        distribution, index = self._distribution(X)
+        return quantile_frame(distribution, levels, list(levels), self._targets.keys, index)
+
+    def predict_interval(self, X: Any, level: float = 0.9) -> pd.DataFrame:
+        """Central intervals of the rows of a table: ``lower`` and ``upper`` for each target."""
+        distribution, index = self._distribution(X)
+        return quantile_frame(distribution, interval_ends(level), ["lower", "upper"], self._targets.keys, index)
+
+    def _distribution(self, X: Any) -> tuple[Distribution | None, pd.Index[Any]]:
+        """The distribution of the rows of a table, None if there are none, and their labels."""
+        with self._lock:
+            if self._model is None:
+                raise ValueError(f"this {type(self).__name__} has learnt no row yet: call fit or learn_one first")
+            frame = as_frame(X, "X", "x", self._inputs.keys)
+            return self.predict_many(frame, with_dist=True) if len(frame) else None, frame.index
+
+    def predict_many(self, X: Any, with_dist: bool = False) -> Any:
+        """Predict the rows of a table, each as if it were the next one.
 
         For alternatives at the present time, not for a stretch of the future: to the experts on lags, each of these
         rows follows the last row learnt.
@@ -89,8 +139,8 @@ class RegressorBatches(StreamingEstimator):
                 return distribution
             return pd.DataFrame(distribution.mean, index=X.index, columns=list(self._targets.keys))
 
-    def fit(self, X: pd.DataFrame, Y: pd.DataFrame) -> Self:
-        """Start afresh from history, with all tuning done; continue with `learn_one`."""
+    def fit(self, X: Any, Y: Any) -> Self:
+        """Start afresh from history, with all tuning done; continue with `learn_one`. Tables as in `learn_many`."""
         with self._lock:
             fresh = self.clone()
             rows = fresh._read_frames(X, Y)
@@ -99,9 +149,11 @@ class RegressorBatches(StreamingEstimator):
             self._replace_by(fresh)
         return self
 
-    def _take_times(self, X: pd.DataFrame) -> tuple[pd.DataFrame, Array | None]:
-        """Take the timestamps out of a frame; None if time is the number of rows."""
-        check_frame(X, "X")
+    def _take_times(self, table: Any) -> tuple[pd.DataFrame, Array | None]:
+        """A table of inputs as a frame, and its timestamps; None if time is the number of rows."""
+        X = as_frame(table, "X", "x", self._inputs.keys)
+        if self.categories:
+            X = spread_frame(X, self.categories, self._inputs.keys)
         if isinstance(self.clock, bool):
             return X, None
         times, time = np.full(len(X), self._time), self._time
@@ -113,12 +165,13 @@ class RegressorBatches(StreamingEstimator):
             X = X.drop(columns=[self.clock])
         return X, times
 
-    def _read_frames(self, X: pd.DataFrame, Y: pd.DataFrame) -> tuple[Array, Array, Array | None] | None:
+    def _read_frames(self, X: Any, Y: Any) -> tuple[Array, Array, Array | None] | None:
         """Inputs, targets (on the scale of the model) and times of the rows that have a target; None if none has.
 
         New columns are registered after everything has been checked.
         """
         X, times = self._take_times(X)
+        Y = as_frame(Y, "Y", "y", self._targets.keys)
         inputs, targets = numeric_columns(X, "X"), numeric_columns(Y, "Y")
         if len(X) != len(Y):
             raise ValueError(f"X has {len(X)} rows and Y {len(Y)}")

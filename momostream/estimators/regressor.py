@@ -14,6 +14,7 @@ from river import base
 from momostream._checks import Constraint, check, check_settings, instance_of, one_of, optional, whole
 from momostream._numbers import as_number, known_numbers
 from momostream.distributions.prediction import Prediction
+from momostream.estimators._categories import CATEGORIES, is_level, spread_row
 from momostream.estimators._insight import (
     by_expert,
     describe_model,
@@ -31,6 +32,7 @@ __all__ = ["MOMoGPRegressor"]
 Array = NDArray[np.float64]
 
 CONSTRAINTS: dict[str, Constraint] = {
+    "categories": optional(CATEGORIES),
     "clock": Constraint(lambda clock: clock is not None, "True, False or the name of a field"),
     "drift_detector": optional(instance_of(base.DriftDetector, "a detector of river.drift")),
     "on_drift": one_of("retune", "widen", "forget"),
@@ -98,6 +100,9 @@ class MOMoGPRegressor(RegressorBatches, base.MultiTargetRegressor):
         ``{target: "log" | "sqrt" | "logit"}``: the scale on which a target is modelled; ``("log", 0.1)`` adds an offset
         first, for targets that reach their bound. On a log scale give an upper bound as well: without one the
         distribution has no moments.
+    categories
+        Inputs whose values are names, such as ``("mode",)``: each value becomes an input of zeros and ones, such as
+        ``"mode=idle"``.
     drift_detector, on_drift
         A detector of `river.drift` that watches the squared normal scores of the targets, and the reaction to drift:
         ``"retune"``, ``"widen"`` (doubles the scales, which are learnt back if that was needless) or ``"forget"`` (all
@@ -170,7 +175,9 @@ class MOMoGPRegressor(RegressorBatches, base.MultiTargetRegressor):
         drift_detector: base.DriftDetector | None = None,
         on_drift: str = "retune",
         seed: int | None = None,
+        categories: tuple[str, ...] | None = None,
     ) -> None:
+        self.categories = categories
         self.experts, self.clock, self.max_points = experts, clock, max_points
         self.n_components, self.mixture_depth = n_components, mixture_depth
         self.n_groups, self.group_by, self.split_by = n_groups, group_by, split_by
@@ -254,7 +261,9 @@ class MOMoGPRegressor(RegressorBatches, base.MultiTargetRegressor):
         """Give new names their columns, also in the model."""
         n_inputs, n_targets = len(self._inputs), len(self._targets)
         self._add_columns(new_inputs, new_targets)
-        self._inputs.encode(x, self._x)
+        # A category that comes for the first time was not there before.
+        before = {name: 0.0 for name in new_inputs if is_level(name, self.categories or ())}
+        self._inputs.encode({**x, **before}, self._x)
         if self._model is None:
             self._model = StreamModel(self._settings, len(self._inputs), len(self._targets))
             # Rows that miss an input before its first value comes count as having that value.
@@ -318,6 +327,8 @@ class MOMoGPRegressor(RegressorBatches, base.MultiTargetRegressor):
 
     def _split_time(self, x: Mapping[Any, Any]) -> tuple[Mapping[Any, Any], float | None]:
         """Take the timestamp out of a row, if it has one."""
+        if self.categories and isinstance(x, Mapping):
+            x = spread_row(x, self.categories, self._inputs.keys)
         if isinstance(self.clock, bool):
             return x, None
         if not isinstance(x, Mapping):

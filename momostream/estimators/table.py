@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from datetime import date, timedelta
+from os import PathLike
 from typing import Any, Self
 
 import numpy as np
@@ -19,6 +20,8 @@ from momostream.batch.model import Model
 from momostream.batch.nodes import Circuit
 from momostream.batch.settings import Settings
 from momostream.distributions.joint import Distribution
+from momostream.distributions.quantiles import interval_ends
+from momostream.estimators._frames import quantile_frame
 from momostream.estimators.presets import PRESETS
 
 __all__ = ["MOMoGPRegressor"]
@@ -330,6 +333,33 @@ class MOMoGPRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
         rows = self._rows(X)
         return self.model_.predict(rows, self.target_names_)
 
+    def predict_quantiles(self, X: ArrayLike, levels: Sequence[float] = (0.05, 0.5, 0.95)) -> pd.DataFrame:
+        """Quantiles as a frame: a column for each target and level, with the index of ``X`` if it has one."""
+        distribution = self.predict_distribution(X)
+        return quantile_frame(distribution, levels, list(levels), self._target_names(), _labels(X, distribution.n_rows))
+
+    def predict_interval(self, X: ArrayLike, level: float = 0.9) -> pd.DataFrame:
+        """Central intervals as a frame: ``lower`` and ``upper`` for each target.
+
+        Examples
+        --------
+        >>> X = np.linspace(0.0, 6.0, 60)[:, None]
+        >>> model = MOMoGPRegressor(("matern32",), random_state=0).fit(X, np.sin(X[:, 0]))
+        >>> interval = model.predict_interval(X[:2])
+        >>> print(list(interval.columns))
+        [('y0', 'lower'), ('y0', 'upper')]
+        """
+        distribution = self.predict_distribution(X)
+        labels = _labels(X, distribution.n_rows)
+        return quantile_frame(distribution, interval_ends(level), ["lower", "upper"], self._target_names(), labels)
+
+    def save(self, path: str | PathLike[str]) -> None:
+        """Write the fitted estimator to a file without pickle that `momostream.load` reads."""
+        from momostream.storage.tables import save_table
+
+        check_is_fitted(self, "model_")
+        save_table(self, path)
+
     def sample_y(self, X: ArrayLike, n_samples: int = 1, random_state: int | np.random.RandomState | None = 0) -> Array:
         """Draw targets from the predictive distribution, noise included.
 
@@ -414,6 +444,11 @@ class MOMoGPRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
         return tags
 
 
+def _labels(X: Any, n_rows: int) -> pd.Index[Any]:
+    """The index of a pandas frame, else numbers."""
+    return X.index if isinstance(X, pd.DataFrame | pd.Series) else pd.RangeIndex(n_rows)
+
+
 def _two_dimensional(targets: Array) -> Array:
     return targets.reshape(len(targets), -1)
 
@@ -470,7 +505,7 @@ def _check_objects(table: NDArray[Any], what: str, columns: tuple[Hashable, ...]
             text = value if isinstance(value, bytes) else str(value)
             raise ValueError(
                 f"{what} holds the text {text!r} at {_position(index, columns)}: could not convert string to float; "
-                "use numbers, or NaN for missing values"
+                "use numbers, or NaN for missing values; encode categories first, for example with OneHotEncoder"
             ) from None
         if abs(number) > LARGEST:
             raise _unusable(what, number, index, columns)

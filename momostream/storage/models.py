@@ -56,7 +56,9 @@ def save(model: MOMoGPRegressor | MOMoGPForecaster, path: str | PathLike[str]) -
 
 
 def load(path: str | PathLike[str]) -> Any:
-    """Read a model that `save` wrote: a `momostream.MOMoGPRegressor` or a `momostream.MOMoGPForecaster`.
+    """Read a model that `save` wrote.
+
+    A `momostream.MOMoGPRegressor`, a `momostream.MOMoGPForecaster` or a `momostream.sklearn.MOMoGPRegressor`.
 
     Raises
     ------
@@ -64,9 +66,14 @@ def load(path: str | PathLike[str]) -> Any:
         The file is not a momostream file, is cut off or altered, or comes from a newer version.
     """
     kind, tree = container.read(path)
-    if kind not in {REGRESSOR, FORECASTER}:
+    if kind not in {REGRESSOR, FORECASTER, "table"}:
         raise container.FileFormatError(f"{path}: holds a {kind}, expected a {REGRESSOR} or a {FORECASTER}")
     try:
+        if kind == "table":
+            # Here and not above: most models are not of this kind, and scikit-learn takes 2 s to import.
+            from momostream.storage.tables import table_from_tree
+
+            return table_from_tree(tree)
         return from_tree(kind, tree)
     except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
         raise container.FileFormatError(f"{path}: the contents do not fit this version ({error})") from error

@@ -7,6 +7,7 @@ from datetime import datetime
 
 import numpy as np
 import pandas as pd
+import polars as pl
 import pytest
 
 from momostream import MOMoGPRegressor
@@ -94,10 +95,10 @@ def test_frames_that_do_not_fit():
     frame, targets = frames(5)
     with pytest.raises(ValueError, match="5 rows and Y 4"):
         model.learn_many(frame, targets[:4])
-    with pytest.raises(TypeError, match="X must be a pandas DataFrame"):
-        model.predict_many([X])
-    with pytest.raises(TypeError, match="Y must be a pandas DataFrame"):
-        model.learn_many(frame, targets["power"])
+    with pytest.raises(TypeError, match="X must be a pandas DataFrame or Series, .* got int"):
+        model.predict_many(3)
+    with pytest.raises(TypeError, match="Y must be a pandas DataFrame or Series, .* got dict"):
+        model.learn_many(frame, {"power": 1.0})
     twice = pd.concat([frame, frame[["wind"]]], axis=1)
     with pytest.raises(ValueError, match="X has two columns 'wind'"):
         model.learn_many(twice, targets)
@@ -122,3 +123,73 @@ def test_fit_starts_afresh_and_streams_on():
         model.learn_one(x, y)
     assert model.n_rows == 170
     assert model.predict_one(X)["power"] == pytest.approx(24.0, abs=1.0)
+
+
+# ------------------------------------------------------------------ other tables
+
+
+def test_tables_of_other_libraries():
+    frame, targets = frames(60)
+    expected = state(MOMoGPRegressor(**SMALL).fit(frame, targets))
+    tables = {
+        "polars": (pl.from_pandas(frame), pl.from_pandas(targets)),
+        "dicts": (frame.to_dict("records"), targets.to_dict("records")),
+    }
+    for name, (inputs, outputs) in tables.items():
+        assert state(MOMoGPRegressor(**SMALL).fit(inputs, outputs)) == expected, name
+    arrays = MOMoGPRegressor(**SMALL).fit(frame.to_numpy(), targets["power"].to_numpy())
+    assert set(arrays.inputs) == {"x0", "x1"} and arrays.targets == ("y",)
+    series = MOMoGPRegressor(**SMALL).fit(frame, targets["power"])
+    assert series.targets == ("power",)
+    with pytest.raises(ValueError, match="X has no names, and the model has learnt the columns 'pitch', 'wind'"):
+        series.predict(frame.to_numpy())
+
+
+def test_predict_and_its_quantiles():
+    model = trained()
+    frame, _ = frames(6, seed=3)
+    pd.testing.assert_frame_equal(model.predict(frame), model.predict_many(frame))
+    pd.testing.assert_frame_equal(model.predict(pl.from_pandas(frame)), model.predict_many(frame))
+    quantiles, interval = model.predict_quantiles(frame, [0.05, 0.95]), model.predict_interval(frame, 0.9)
+    for i, x in enumerate(frame.to_dict("records")):
+        for name, sides in model.predict_one(x, with_dist=True).interval(0.9).items():
+            assert tuple(interval[name].iloc[i]) == pytest.approx(sides, rel=1e-6)
+            assert tuple(quantiles[name].iloc[i]) == pytest.approx(sides, rel=1e-6)
+    assert list(interval.columns) == [(name, side) for name in model.targets for side in ("lower", "upper")]
+    assert model.predict_interval(frame[:0]).shape == (0, 4)
+    for call in (model.clone().predict_interval, model.clone().predict_quantiles):
+        with pytest.raises(ValueError, match="has learnt no row yet"):
+            call(frame)
+    with pytest.raises(ValueError):
+        model.predict_quantiles(frame, [1.5])
+
+
+def test_update_is_learn_many():
+    frame, targets = frames(60)
+    model, other = trained(20), trained(20)
+    model.learn_many(frame, targets)
+    assert other.update(frame, targets) is other and state(other) == state(model)
+
+
+def test_categories_as_inputs():
+    rng = np.random.default_rng(0)
+    modes = rng.choice(["idle", "run", "test"], 300)
+    level = {"idle": 1.0, "run": 10.0, "test": 4.0}
+    X = pd.DataFrame({"wind": rng.normal(size=300), "mode": modes})
+    Y = pd.DataFrame({"power": [level[mode] for mode in modes] + 0.1 * rng.normal(size=300)})
+    many = MOMoGPRegressor(**SMALL, categories=("mode",)).fit(X, Y)
+    one = MOMoGPRegressor(**SMALL, categories=("mode",))
+    for x, y in zip(X.to_dict("records"), Y.to_dict("records"), strict=True):
+        one.learn_one(x, y)
+    for model in (one, many):
+        assert set(model.inputs) == {"wind", "mode=idle", "mode=run", "mode=test"}
+        for mode, power in level.items():
+            assert model.predict_one({"wind": 0.0, "mode": mode})["power"] == pytest.approx(power, abs=1.0)
+            row = pd.DataFrame({"wind": [0.0], "mode": [mode]})
+            assert model.predict(row)["power"].iloc[0] == pytest.approx(power, abs=1.0)
+        assert 0.0 < model.predict_one({"wind": 0.0, "mode": "unknown"})["power"] < 11.0
+        assert 0.0 < model.predict_one({"wind": 0.0, "mode": None})["power"] < 11.0
+    with pytest.raises(
+        TypeError, match="row 0 of X: the value of 'mode' is a str, not a number: name it in categories"
+    ):
+        MOMoGPRegressor(**SMALL).fit(X, Y)

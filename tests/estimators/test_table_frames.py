@@ -135,3 +135,22 @@ def test_dates_are_refused(when):
         quick().fit(frame, Y)
     with pytest.raises(TypeError, match="X holds dates or durations"):
         quick().fit(frame[["when"]], Y)
+
+
+def test_intervals_and_quantiles_are_frames():
+    X, Y = toy()
+    model = quick().fit(pd.DataFrame(X, columns=INPUTS), pd.DataFrame(Y, columns=TARGETS))
+    frame = pd.DataFrame(X[:9], columns=INPUTS, index=range(100, 109))
+    interval, quantiles = model.predict_interval(frame, 0.8), model.predict_quantiles(frame, [0.1, 0.5, 0.9])
+    lower, upper = model.predict_distribution(frame).interval(0.8)
+    for j, name in enumerate(TARGETS):
+        assert_allclose(interval[name], np.column_stack([lower[:, j], upper[:, j]]), rtol=1e-6)
+        assert_allclose(quantiles[name][[0.1, 0.9]], interval[name], rtol=1e-6)
+    assert interval.index.equals(frame.index)
+    assert quick().fit(X, Y[:, 0]).predict_interval(X[:3]).shape == (3, 2)
+
+
+def test_text_gets_advice():
+    X, Y = toy(3)
+    with pytest.raises(ValueError, match="text 'idle' at row 1, column 'mode': .* for example with OneHotEncoder"):
+        quick().fit(pd.DataFrame({"mode": ["1", "idle", "2"]}), Y)

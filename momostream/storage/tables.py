@@ -57,7 +57,7 @@ def table_to_tree(estimator: MOMoGPRegressor) -> dict[str, Any]:
     parameters = estimator.get_params(deep=False)
     if not isinstance(parameters["random_state"], int | np.integer | None):
         raise TypeError("random_state is a generator, which cannot be saved: use a whole number or None")
-    writer = _Writer()
+    writer = _ObjectWriter()
     fitted = {name: writer.plain(getattr(estimator, name)) for name in FITTED}
     names = getattr(estimator, "feature_names_in_", None)
     return {
@@ -72,7 +72,7 @@ def table_from_tree(tree: dict[str, Any]) -> MOMoGPRegressor:
     """The estimator that `table_to_tree` took apart."""
     from momostream.estimators.table import MOMoGPRegressor
 
-    reader = _Reader(tree["objects"])
+    reader = _ObjectReader(tree["objects"])
     estimator = MOMoGPRegressor(**{name: reader.value(value) for name, value in tree["parameters"].items()})
     for name, value in tree["fitted"].items():
         if name not in FITTED:
@@ -83,7 +83,7 @@ def table_from_tree(tree: dict[str, Any]) -> MOMoGPRegressor:
     return estimator
 
 
-class _Writer:
+class _ObjectWriter:
     """Values as plain data; objects are numbered as they are met."""
 
     def __init__(self) -> None:
@@ -118,7 +118,7 @@ class _Writer:
         return self._numbers[id(value)]
 
 
-class _Reader:
+class _ObjectReader:
     """Values from plain data; each object is made once."""
 
     def __init__(self, objects: list[Any]) -> None:

@@ -29,6 +29,9 @@ TIERS = {
     "tests/kernels/test_compile.py": "system",
     "tests/runs/test_broker_runs.py": "system",
     "tests/runs/test_kills.py": "system",
+    "tests/serve/test_serve_kills.py": "system",
+    "tests/serve/test_page.py": "system",
+    "tests/serve/test_serve_command.py": "system",
 }
 
 # They start programs and wait for them: as much as all others together take.

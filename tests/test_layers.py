@@ -32,6 +32,7 @@ PACKAGES = [
     "engines",
     "datasets",
     "show",
+    "serve",
     "cli",
 ]
 # Modules directly in the package: checks of numbers and settings; and doors, through which nobody inside goes.

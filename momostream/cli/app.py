@@ -1,4 +1,4 @@
-"""The command line: ``momostream demo | run | fit | forecast | inspect | read``, one file for each command.
+"""The command line: ``momostream demo | run | serve | init | fit | forecast | inspect | read``, one file each.
 
 Heavy packages are imported inside the commands, so that ``momostream --help`` is quick.
 """
@@ -12,9 +12,11 @@ import typer
 from momostream.cli.demo import demo
 from momostream.cli.fit import fit
 from momostream.cli.forecast import forecast
+from momostream.cli.init import init
 from momostream.cli.inspect import inspect
 from momostream.cli.read import read
 from momostream.cli.run import run
+from momostream.cli.serve import serve
 
 __all__ = ["app"]
 
@@ -41,5 +43,5 @@ def momostream(
         raise typer.Exit
 
 
-for command in (demo, run, fit, forecast, inspect, read):
+for command in (demo, run, serve, init, fit, forecast, inspect, read):
     app.command()(command)

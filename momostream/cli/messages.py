@@ -3,22 +3,52 @@
 from __future__ import annotations
 
 import importlib.util
+import json
+import logging
 import os
 import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 
-__all__ = ["Sparingly", "import_models", "notify", "require_matplotlib"]
+__all__ = ["Sparingly", "import_models", "log_messages", "notify", "require_matplotlib", "require_serve"]
 
 # Imports take less time than this, unless kernels have to be compiled.
 COMPILING_SECONDS = 8.0
 
 
+_log = logging.getLogger("momostream.serve")
+
+
 def notify(message: str) -> None:
-    """Print a message on standard error: predictions may be on standard output."""
-    print(f"momostream: {message}", file=sys.stderr, flush=True)
+    """Print a message on standard error: predictions may be on standard output. A server logs it."""
+    if _log.handlers:
+        _log.warning(message)
+    else:
+        print(f"momostream: {message}", file=sys.stderr, flush=True)
+
+
+class _JsonLines(logging.Formatter):
+    """A log line as a JSON object."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        at = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
+        said = {"time": at, "level": record.levelname.lower(), "message": record.getMessage()}
+        if record.exc_info:
+            said["error"] = self.formatException(record.exc_info)
+        return json.dumps(said, ensure_ascii=False)
+
+
+def log_messages(as_json: bool = False, quiet: bool = False) -> None:
+    """From here on, messages have a time and a level, or are JSON lines."""
+    handler = logging.StreamHandler()
+    form = logging.Formatter("%(asctime)s %(levelname)-7s %(message)s")
+    handler.setFormatter(_JsonLines() if as_json else form)
+    _log.handlers[:] = [handler]
+    _log.setLevel(logging.ERROR if quiet else logging.INFO)
+    _log.propagate = False
 
 
 def import_models(forecasts: bool = True, quiet: bool = False) -> None:
@@ -80,3 +110,9 @@ def require_matplotlib(option: str) -> None:
     """Fail before any work is done, not after it."""
     if importlib.util.find_spec("matplotlib") is None:
         raise ValueError(f"{option} needs matplotlib: pip install 'momostream[plot]'")
+
+
+def require_serve(option: str) -> None:
+    """Fail before any work is done, not after it."""
+    if importlib.util.find_spec("starlette") is None or importlib.util.find_spec("uvicorn") is None:
+        raise ValueError(f"{option} needs starlette and uvicorn: pip install 'momostream[serve]'")

@@ -302,6 +302,14 @@ class Display:
         bool,
         typer.Option("--live", help="Draw forecasts on the terminal during the run.", rich_help_panel=PREDICTIONS),
     ] = False
+    serve: Annotated[
+        str | None,
+        typer.Option(
+            metavar="HOST:PORT",
+            help="Serve a live page during the run, such as --serve 127.0.0.1:8080.",
+            rich_help_panel=PREDICTIONS,
+        ),
+    ] = None
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import shlex
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -19,7 +21,7 @@ from momostream.cli.feeds import (
     plan_for,
     without_password,
 )
-from momostream.cli.messages import Sparingly, import_models, notify, require_matplotlib
+from momostream.cli.messages import Sparingly, import_models, notify, require_matplotlib, require_serve
 from momostream.cli.models import open_fleet, parse_settings
 from momostream.cli.options import (
     Alarms,
@@ -42,7 +44,7 @@ if TYPE_CHECKING:
     from momostream.runs.plan import Plan
     from momostream.runs.run import Run
 
-__all__ = ["run"]
+__all__ = ["RunRequest", "run"]
 
 
 @command
@@ -76,7 +78,9 @@ def run(
     predictions is cut back to the last commit and continued from there. Standard input cannot be read again: there, the
     run continues with the rows that arrive.
     """
-    request = _Request(feed, columns, key, predictions, alarms, storing, display, reading, file_format, model, quiet)
+    if display.serve is not None:
+        require_serve("--serve")
+    request = RunRequest(feed, columns, key, predictions, alarms, storing, display, reading, file_format, model, quiet)
     request.check()
     with request.open_feed() as source:
         # Only now: errors found so far need not wait for these imports.
@@ -93,8 +97,8 @@ def run(
 
 
 @dataclass(frozen=True)
-class _Request:
-    """The options of the command line."""
+class RunRequest:
+    """The options of the command line, or of a feed that is served."""
 
     feed: str
     columns: Columns
@@ -203,14 +207,15 @@ class _Request:
         )
 
 
-def _work(request: _Request, run: Run, source: Any) -> None:
+def _work(request: RunRequest, run: Run, source: Any) -> None:
     """Take the rows of the feed, then print scores and write the report."""
     store, report, quiet = request.storing.store, request.display.report, request.quiet
     if run.position is not None and run.position.number and not quiet:
         notify(f"resuming after row {run.position.number:,} of {source.name}")
     with open_channels(run, request.destinations, request.predictions.format):
         try:
-            run_watched(run, source, request.reading.limit, request.display.live, quiet, request.output)
+            with served(run, source, request):
+                run_watched(run, source, request.reading.limit, request.display.live, quiet, request.output)
         except BrokenPipeError:
             if store is not None:
                 notify(f"standard output was closed; {store} holds the last commit: run the same command to resume")
@@ -227,6 +232,21 @@ def _work(request: _Request, run: Run, source: Any) -> None:
         _write_report(report, run, source.name, rows_per_second)
         if not quiet:
             notify(f"report: {report}")
+
+
+@contextmanager
+def served(run: Run, source: Any, request: RunRequest) -> Iterator[None]:
+    """Serve a page about a run while it lasts, if that is asked for."""
+    if request.display.serve is None:
+        yield
+        return
+    from momostream.cli.serve import serve_run
+
+    with serve_run(
+        run, request.display.serve, request.alarms.alarm_level, source.name, request.storing.store
+    ) as address:
+        notify(f"page: {address}")
+        yield
 
 
 def _stopped(run: Run, store: Path | None) -> str:

@@ -18,8 +18,8 @@ from __future__ import annotations
 import time
 import zlib
 from collections import deque
-from collections.abc import Callable, Collection, Iterator
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Callable, Collection, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from threadpoolctl import threadpool_limits
 
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
     from momostream.distributions.forecast import Forecast
 
-__all__ = ["ONLY", "Channel", "KeyFilter", "Run", "in_share", "letter_text", "source_name"]
+__all__ = ["ONLY", "Channel", "KeyFilter", "Run", "Watcher", "in_share", "letter_text", "source_name"]
 
 # Of a live feed: seconds that a row waits for others at most, and after which a commit is made when nothing comes.
 MOST_WAIT, IDLE_SECONDS = 0.5, 1.0
@@ -78,6 +78,16 @@ class KeyFilter(NamedTuple):
     def takes_event(self, event: Row | Rejected) -> bool:
         """Whether a row is taken; the first share also takes rows whose key could not be read."""
         return self.takes(event.key) or (event.key is None and self.share is not None and self.share[0] == 1)
+
+
+class Watcher(Protocol):
+    """What a run tells about its rows as they happen."""
+
+    def steps(self, steps: Sequence[tuple[Step, PredictedValues | None]], alarms: Sequence[OutputLine]) -> None:
+        """These rows were predicted and learnt, and gave these alarms; they are not committed yet."""
+
+    def commit(self) -> None:
+        """A commit of all rows so far begins."""
 
 
 def _of_channels(name: str) -> Any:
@@ -129,6 +139,8 @@ class Run:
         A last row that is not part of the last commit, because its line may not be complete yet.
     is_abandoned : bool
         Whether the last block was not taken to its end, because the run was to stop.
+    watcher : Watcher or None
+        Is told about rows and commits as they happen; to be set before `run`.
     """
 
     def __init__(
@@ -156,8 +168,11 @@ class Run:
         self.last: Row | Rejected | None = None
         self.cut_off: Row | Rejected | None = None
         self.is_abandoned = False
+        self.watcher: Watcher | None = None
         self._block: list[Row | Rejected] = []
         self._block_since = 0.0
+        # A feed that keeps its rows itself need not be committed as soon as nothing comes.
+        self._idle_seconds: float = getattr(feed, "idle_seconds", None) or IDLE_SECONDS
         self._most_wait = MOST_WAIT if getattr(feed, "is_live", True) else commit_seconds
         # Scores are kept row by row, and a run that stops at a bad row must not have learnt those after it.
         self._row_by_row = self.results.track is not None or bad_rows == "stop"
@@ -206,7 +221,7 @@ class Run:
             for event in self._events(limit):
                 if event is None:
                     self._take_block(on_row)
-                    self._commit_if_due(IDLE_SECONDS)
+                    self._commit_if_due(self._idle_seconds)
                     continue
                 is_ahead = True
                 self._commit_before_unfinished(event, on_row)
@@ -317,7 +332,9 @@ class Run:
         """Score these steps; the lines that they write."""
         predictions = [step.prediction for step in steps if step.prediction is not None]
         found = iter(PredictedValues.many(predictions, self.plan.targets, self.plan.level))
-        lines = self.channels.alarm_lines(steps)
+        alarms = self.channels.alarm_lines(steps)
+        lines = list(alarms)
+        watched: list[tuple[Step, PredictedValues | None]] = []
         for step in steps:
             predicted = None if step.prediction is None else next(found)
             if not self.learn_only and self.results.score(step.row, predicted):
@@ -325,6 +342,9 @@ class Run:
             if predicted is not None:
                 lines += self.channels.prediction_lines(step.row, predicted)
             self.results.keep(step.row, predicted)
+            watched.append((step, predicted))
+        if self.watcher is not None:
+            self.watcher.steps(watched, alarms)
         return lines
 
     def _reject(self, row: Rejected) -> None:
@@ -356,6 +376,8 @@ class Run:
             return
         if not self._row_by_row:
             self.commits.mark(self.last, before or self.feed.position)
+        if self.watcher is not None:
+            self.watcher.commit()
         track = None if self.track is None or self.fleet.store is None else self.track.state()
         self.commits.commit(self.n_rows, self.n_bad, track)
 

@@ -1,0 +1,247 @@
+"""``momostream serve``: run the feeds of a configuration file, and serve a page and an HTTP interface."""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from io import BytesIO
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from momostream.cli.command import command
+from momostream.cli.messages import import_models, log_messages, require_serve
+from momostream.cli.options import (
+    Alarms,
+    BadRows,
+    Columns,
+    DecimalMark,
+    Display,
+    FileFormat,
+    LineFormat,
+    ModelSettings,
+    Predictions,
+    QuietOption,
+    Reading,
+    Storing,
+)
+from momostream.cli.run import RunRequest
+
+if TYPE_CHECKING:
+    from momostream.runs.run import Run
+    from momostream.serve.config import Farm, FeedConfig
+
+__all__ = ["serve", "serve_run"]
+
+# Seconds that feeds get to commit when the server ends.
+END_SECONDS = 60.0
+
+_log = logging.getLogger("momostream.serve")
+
+
+@command
+def serve(
+    config: Annotated[Path, typer.Argument(metavar="FARM.TOML", help="Configuration: feeds, targets, alarms, stores.")],
+    address: Annotated[
+        str | None, typer.Option(metavar="HOST:PORT", help="Where to serve. [default: as configured, 127.0.0.1:8080]")
+    ] = None,
+    json_log: Annotated[bool, typer.Option("--json-log", help="Write the log as JSON lines.")] = False,
+    check: Annotated[bool, typer.Option("--check", help="Check the configuration and exit.")] = False,
+    quiet: QuietOption = False,
+) -> None:
+    """Run feeds into stores, and serve a live page and an HTTP interface.
+
+    - `momostream init turbine.csv && momostream serve farm.toml`
+    - `curl --data-binary @rows.jsonl http://127.0.0.1:8080/feeds/north/rows`
+
+    Ctrl-C or SIGTERM commits and ends; the same command resumes.
+    """
+    from momostream.serve.config import read_config, split_address
+
+    farm = read_config(config)
+    if address is not None:
+        split_address(address)
+        farm = replace(farm, serve=replace(farm.serve, address=address))
+    requests = {feed.name: request_for(farm, feed) for feed in farm.feeds}
+    for request in requests.values():
+        request.check()
+    if check:
+        print(f"{config}: {len(farm.feeds)} {'feed' if len(farm.feeds) == 1 else 'feeds'}, no mistakes found")
+        return
+    require_serve("serve")
+    log_messages(json_log, quiet)
+    _serve_farm(farm, requests)
+
+
+def _serve_farm(farm: Farm, requests: dict[str, ServedRequest]) -> None:
+    from momostream.serve.security import Tokens
+    from momostream.serve.server import FeedWorker, PageServer, check_address
+    from momostream.serve.state import FeedState
+
+    tokens = Tokens.of(farm.serve, farm.folder)
+    warning = check_address(farm.serve, tokens)
+    states = [FeedState(feed, farm.serve.history) for feed in farm.feeds]
+    server = PageServer(states, farm.serve, tokens)
+    ended = _signals()
+    server.start()
+    if warning is not None:
+        _log.warning(warning)
+    _log.info("page: %s", server.address)
+    import_models()
+    workers = [
+        FeedWorker(state, requests[state.name].opener(farm), _book_path(requests[state.name].storing.store))
+        for state in states
+    ]
+    for worker in workers:
+        worker.start()
+    ended.wait()
+    _log.info("stopping: feeds commit")
+    for worker in workers:
+        worker.stop()
+    late = [worker.state.name for worker in workers if not worker.join(END_SECONDS)]
+    server.stop()
+    if late:
+        _log.error("%s did not end in time: rows since the last commit are read again", ", ".join(late))
+    failed = [state.name for state in states if state.status == "failed"]
+    if late or failed:
+        raise typer.Exit(1)
+
+
+def _signals() -> threading.Event:
+    """An event that Ctrl-C and SIGTERM set; a second signal ends the process at once."""
+    ended = threading.Event()
+
+    def stop(number: int, frame: Any) -> None:
+        signal.signal(number, signal.SIG_DFL)
+        ended.set()
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, stop)
+    return ended
+
+
+def _book_path(store: Path | None) -> Path | None:
+    return None if store is None else store.with_name(f"{store.name}-page")
+
+
+@dataclass(frozen=True)
+class ServedRequest(RunRequest):
+    """A feed of a configuration file, with the options that the command line would have."""
+
+    pushed: bool = False
+    name: str = ""
+
+    def open_feed(self) -> Any:
+        """Open files, a broker, or the journal of rows that are pushed."""
+        if not self.pushed:
+            return super().open_feed()
+        from momostream.serve.journal import Journal
+
+        assert self.storing.store is not None
+        folder = self.storing.store.with_name(f"{self.storing.store.name}-rows")
+        columns = (*(self.columns.target or ()), *(self.columns.input or ()))
+        time = {"auto": "time", "none": None}.get(self.columns.time, self.columns.time)
+        return Journal(folder, self.name, columns, time)
+
+    def opener(self, farm: Farm) -> Any:
+        """A function that opens the run, in the thread that calls it."""
+
+        @contextmanager
+        def open_run() -> Iterator[tuple[Run, Any]]:
+            from momostream.cli.feeds import errors_named_after, plan_for
+            from momostream.cli.outputs import open_channels
+
+            with self.open_feed() as source:
+                if self.pushed:
+                    source.max_backlog = int(farm.serve.max_backlog_mb * 1e6)
+                    source.idle_seconds = self.storing.commit_seconds
+                plan = plan_for(source, self.columns, self.predictions.level, self.predictions.every, self.key)
+                with self.open_fleet(plan) as fleet:
+                    with errors_named_after(source):
+                        run = self.make_run(source, fleet, plan)
+                    with open_channels(run, self.destinations, self.predictions.format):
+                        yield run, source
+
+        return open_run
+
+
+def request_for(farm: Farm, feed: FeedConfig) -> ServedRequest:
+    """The options of a feed, as the command line would have them."""
+    store = farm.path(feed.store or f"{feed.name}.db")
+    bad_rows = None if feed.bad_rows is None else BadRows(feed.bad_rows)
+    return ServedRequest(
+        feed=feed.source if feed.is_pushed or "://" in feed.source else os.fspath(farm.path(feed.source)),
+        columns=Columns(list(feed.targets) or None, list(feed.inputs) or None, feed.horizon, feed.time),
+        key=feed.key,
+        predictions=Predictions(
+            _destination(farm, feed.output), LineFormat(feed.format) if feed.format else None, feed.level, feed.every,
+        ),
+        alarms=Alarms(_destination(farm, feed.alarms), feed.alarm_level),
+        storing=Storing(
+            store, feed.commit_every, feed.commit_seconds, feed.memory, feed.share, feed.warm_start
+        ),
+        display=Display(),
+        reading=Reading(
+            feed.follow, None if feed.is_pushed else feed.sequence, feed.limit,
+            BadRows.skip if feed.is_pushed else bad_rows, _destination(farm, feed.dead_letters),
+        ),
+        file_format=FileFormat(feed.encoding, feed.delimiter, DecimalMark(feed.decimal), feed.time_format),
+        model=ModelSettings([f"{name}={value!r}" for name, value in feed.model.items()], feed.seed),
+        quiet=False,
+        pushed=feed.is_pushed,
+        name=feed.name,
+    )  # fmt: skip
+
+
+def _destination(farm: Farm, name: str | None) -> str | None:
+    if name is None or name in {"-", "store"} or "://" in name:
+        return name
+    return os.fspath(farm.path(name))
+
+
+# ---------------------------------------------------------------------- a page about one run
+
+
+@contextmanager
+def serve_run(
+    run: Run,
+    address: str,
+    alarm_level: float,
+    title: str,
+    store: Path | None = None,
+    units: dict[str, str] | None = None,
+) -> Iterator[str]:
+    """Serve a page about a run that another thread takes to its end; gives its address."""
+    from momostream.feeds.outputs import Sink
+    from momostream.runs.run import Channel
+    from momostream.serve.book import Book
+    from momostream.serve.config import FeedConfig, ServeConfig
+    from momostream.serve.security import Tokens
+    from momostream.serve.server import PageServer, check_address
+    from momostream.serve.state import FeedState
+
+    config = ServeConfig(address=address, title=title)
+    tokens = Tokens.of(config, Path())
+    check_address(config, tokens)
+    name = re.sub(r"[^A-Za-z0-9_-]+", "-", Path(title).stem).strip("-")[:64] or "feed"
+    state = FeedState(FeedConfig(name, source="run", title=title, alarm_level=alarm_level, units=units or {}))
+    book = Book(_book_path(store))
+    if run.alarms is None:
+        # The page shows alarms even if nobody else asked for them.
+        run.alarms = Channel("alarms", None if store is not None else Sink(BytesIO(), None))
+    server = PageServer([state], config, tokens)
+    state.begin(run, book)
+    server.start()
+    try:
+        yield server.address
+    finally:
+        state.end()
+        server.stop()
+        book.close()

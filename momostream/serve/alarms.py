@@ -1,0 +1,197 @@
+"""Alarms as people see them: one record from its first row to its last, with severity, reason and acknowledgement.
+
+A run writes an alarm for each value outside its interval. `AlarmFolder` joins those of neighbouring rows of a machine
+into one `AlarmRecord`, so that an hour of trouble is one line in the inbox. Records that a run writes itself, with a
+begin and an end, are taken as they are.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+__all__ = ["CALM_ROWS", "AlarmFolder", "AlarmRecord", "Alarms"]
+
+# Rows without an alarm after which an alarm has ended, and rows with one that make it critical.
+CALM_ROWS, CRITICAL_ROWS = 6, 3
+# Alarms of each feed that are kept.
+MOST_RECORDS = 2000
+
+
+@dataclass
+class AlarmRecord:
+    """An alarm from its begin to its end.
+
+    Parameters
+    ----------
+    id
+        The same for the same alarm, also after a restart.
+    feed, machine, name
+        Where: the feed, the machine's id, and its name.
+    begin, end
+        Seconds since 1970, or the feed's own unit; the end is None while the alarm is open.
+    begin_row, last_row
+        Numbers of its first and last row.
+    severity
+        ``"warning"`` or ``"critical"``.
+    columns
+        Columns that were unexpected, the first one first.
+    why
+        In words.
+    n_rows
+        Rows with an unexpected value.
+    acknowledged, by
+        When (seconds since 1970) and by whom; None if it is not.
+    """
+
+    id: str
+    feed: str
+    machine: str
+    name: str
+    begin: float
+    end: float | None
+    begin_row: int
+    last_row: int
+    severity: str
+    columns: list[str]
+    why: str
+    n_rows: int = 1
+    acknowledged: float | None = None
+    by: str = ""
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it has not ended."""
+        return self.end is None
+
+    def plain(self) -> dict[str, Any]:
+        """The record as plain data."""
+        return asdict(self)
+
+
+@dataclass
+class _MachineAlarm:
+    """The newest alarm of a machine, and how many calm rows have come since."""
+
+    record: AlarmRecord
+    last_time: float
+    n_calm: int = 0
+
+
+class AlarmFolder:
+    """Joins alarms of single rows into records, machine by machine.
+
+    Parameters
+    ----------
+    feed
+        Its name.
+
+    Examples
+    --------
+    >>> folder = AlarmFolder("north")
+    >>> alarm = {"target": "power", "value": 48.0, "lower": 38.0, "upper": 42.0, "level": 0.999}
+    >>> [record] = folder.row("m1", "T1", number=7, time=70.0, alarms=[alarm])
+    >>> record.is_open, record.columns, record.why
+    (True, ['power'], 'power was 48, expected 38 to 42')
+    >>> for number in range(8, 8 + CALM_ROWS):
+    ...     changed = folder.row("m1", "T1", number=number, time=10.0 * number, alarms=[])
+    >>> changed[0] is record, record.end
+    (True, 70.0)
+    """
+
+    def __init__(self, feed: str) -> None:
+        self.feed = feed
+        self._open: dict[str, _MachineAlarm] = {}
+
+    def restore(self, records: Sequence[AlarmRecord]) -> None:
+        """Continue open records of an earlier process."""
+        for record in records:
+            if record.is_open:
+                self._open[record.machine] = _MachineAlarm(record, record.begin)
+
+    def row(
+        self, machine: str, name: str, number: int, time: float, alarms: Sequence[Mapping[str, Any]]
+    ) -> list[AlarmRecord]:
+        """Note a row and its alarms; the records that are new or have changed."""
+        current = self._open.get(machine)
+        if not alarms:
+            if current is None:
+                return []
+            current.n_calm += 1
+            if current.n_calm < CALM_ROWS:
+                return []
+            current.record.end = current.last_time
+            del self._open[machine]
+            return [current.record]
+        if current is None:
+            record = self._begin(machine, name, number, time, alarms)
+            self._open[machine] = _MachineAlarm(record, time)
+            return [record]
+        record, current.n_calm, current.last_time = current.record, 0, time
+        record.last_row, record.n_rows = number, record.n_rows + 1
+        record.columns += [column for column in _columns(alarms) if column not in record.columns]
+        if record.n_rows >= CRITICAL_ROWS:
+            record.severity = "critical"
+        return [record]
+
+    def _begin(
+        self, machine: str, name: str, number: int, time: float, alarms: Sequence[Mapping[str, Any]]
+    ) -> AlarmRecord:
+        digest = hashlib.sha256(json.dumps([self.feed, machine, number]).encode()).hexdigest()[:16]
+        why = "; ".join(map(_reason, alarms[:3]))
+        return AlarmRecord(
+            digest, self.feed, machine, name, time, None, number, number, "warning", _columns(alarms), why
+        )  # fmt: skip
+
+
+def _columns(alarms: Sequence[Mapping[str, Any]]) -> list[str]:
+    return list(dict.fromkeys(str(alarm["target"]) for alarm in alarms))
+
+
+def _reason(alarm: Mapping[str, Any]) -> str:
+    low, high = (alarm.get(side) for side in ("lower", "upper"))
+    said = f"{low:.4g} to {high:.4g}" if low is not None and high is not None else "another value"
+    if low is None and high is not None:
+        said = f"at most {high:.4g}"
+    if high is None and low is not None:
+        said = f"at least {low:.4g}"
+    return f"{alarm['target']} was {alarm['value']:.4g}, expected {said}"
+
+
+@dataclass
+class Alarms:
+    """The alarms of a feed by id, the newest `MOST_RECORDS` of them.
+
+    Examples
+    --------
+    >>> alarms = Alarms()
+    >>> alarms.put(AlarmRecord("a", "north", "m1", "T1", 70.0, None, 7, 7, "warning", ["power"], "why"))
+    >>> alarms.acknowledge("a", at=100.0, by="Ann").by, alarms.acknowledge("b", 100.0, "") is None
+    ('Ann', True)
+    """
+
+    records: dict[str, AlarmRecord] = field(default_factory=dict)
+
+    def put(self, record: AlarmRecord) -> None:
+        """Add a record, or replace the one of its id; an acknowledgement stays."""
+        known = self.records.get(record.id)
+        if known is not None and known is not record:
+            record.acknowledged, record.by = known.acknowledged, known.by
+        self.records[record.id] = record
+        while len(self.records) > MOST_RECORDS:
+            oldest = next((each for each in self.records.values() if not each.is_open), record)
+            del self.records[oldest.id]
+
+    def acknowledge(self, id: str, at: float, by: str) -> AlarmRecord | None:
+        """Note that someone has seen an alarm; the first one counts. None if there is no such alarm."""
+        record = self.records.get(id)
+        if record is not None and record.acknowledged is None:
+            record.acknowledged, record.by = at, by
+        return record
+
+    def newest(self) -> Iterator[AlarmRecord]:
+        """Records, open ones first, then the newest."""
+        return iter(sorted(self.records.values(), key=lambda each: (not each.is_open, -each.begin, each.id)))

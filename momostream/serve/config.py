@@ -1,0 +1,382 @@
+"""The file that `momostream serve` reads: feeds, their columns, alarms and stores, and how the page is served.
+
+`read_config` checks every key against one table and names the line and the key that is wrong.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+import tomllib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any, NamedTuple
+
+__all__ = ["ConfigError", "Farm", "FeedConfig", "ServeConfig", "WebhookConfig", "read_config", "read_config_text"]
+
+#: `source` of a feed whose rows are pushed to the HTTP interface.
+PUSHED = "http"
+# Names are part of addresses and of file names.
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
+_TOML_LINE = re.compile(r" \(at line (\d+), column \d+\)$")
+
+
+class ConfigError(ValueError):
+    """A configuration file cannot be used; the message names the file, the line and the key."""
+
+
+class _Rule(NamedTuple):
+    """What a key accepts, in words and as a check."""
+
+    words: str
+    accepts: Callable[[Any], bool]
+
+
+def _text(value: Any) -> bool:
+    return isinstance(value, str) and value != ""
+
+
+def _whole(least: int) -> _Rule:
+    return _Rule(f"a whole number of at least {least}", lambda value: type(value) is int and value >= least)
+
+
+def _number(least: float, most: float = float("inf"), words: str = "") -> _Rule:
+    said = words or f"a number of at least {least:g}"
+    return _Rule(said, lambda value: type(value) in {int, float} and least <= value <= most)
+
+
+def _one_of(*choices: str) -> _Rule:
+    return _Rule(f"one of {', '.join(map(repr, choices))}", lambda value: value in choices)
+
+
+_TEXT = _Rule("a text", _text)
+_FLAG = _Rule("true or false", lambda value: isinstance(value, bool))
+_NAMES = _Rule("a list of names", lambda value: isinstance(value, list) and all(map(_text, value)))
+_PROBABILITY = _Rule("a number between 0 and 1", lambda value: type(value) is float and 0.0 < value < 1.0)
+_TABLE = _Rule("a table", lambda value: isinstance(value, dict))
+
+
+@dataclass(frozen=True)
+class ServeConfig:
+    """How page and interface are served.
+
+    Parameters
+    ----------
+    address
+        ``HOST:PORT``; port 0 takes any that is free.
+    title
+        Of the page.
+    read_token_file, write_token_file
+        Files whose first line is the token for reading, and for reading and writing. The environment variables
+        ``MOMOSTREAM_READ_TOKEN`` and ``MOMOSTREAM_WRITE_TOKEN`` have the same meaning and are looked at first.
+    insecure
+        Serve on an address other than loopback without tokens.
+    hosts
+        Further names under which the page may be asked for, such as that of a proxy.
+    history
+        Rows of each machine that the page shows.
+    max_body_mb, max_rows
+        Limits of one request.
+    rate
+        Requests per second of one client, on average; short bursts of ten times as many are accepted.
+    max_backlog_mb
+        Rows that were accepted and not yet learnt, of each feed. Beyond that, clients are asked to wait.
+    timeout
+        Seconds that a request may take to arrive.
+    """
+
+    address: str = "127.0.0.1:8080"
+    title: str = "momostream"
+    read_token_file: str | None = None
+    write_token_file: str | None = None
+    insecure: bool = False
+    hosts: tuple[str, ...] = ()
+    history: int = 600
+    max_body_mb: float = 8.0
+    max_rows: int = 20_000
+    rate: float = 200.0
+    max_backlog_mb: float = 256.0
+    timeout: float = 30.0
+
+    @property
+    def host_and_port(self) -> tuple[str, int]:
+        """Host and port of the address."""
+        return split_address(self.address)
+
+
+@dataclass(frozen=True)
+class FeedConfig:
+    """One feed; all but ``source``, ``units`` and ``title`` are options of ``momostream run`` under the same names.
+
+    Parameters
+    ----------
+    name
+        Of the feed, in addresses.
+    source
+        ``"http"``: rows are pushed to the interface; else as the argument of ``momostream run``.
+    units
+        By column, for the page.
+    model
+        Parameters of the model, as with ``--set``.
+    """
+
+    name: str
+    source: str = PUSHED
+    title: str = ""
+    units: Mapping[str, str] = field(default_factory=dict)
+    store: str | None = None
+    targets: tuple[str, ...] = ()
+    inputs: tuple[str, ...] = ()
+    key: str | None = None
+    time: str = "auto"
+    horizon: int | None = None
+    level: float = 0.9
+    every: int = 1
+    sequence: str | None = None
+    output: str | None = None
+    format: str | None = None
+    alarms: str = "store"
+    alarm_level: float = 0.999
+    dead_letters: str | None = None
+    bad_rows: str | None = None
+    follow: bool = True
+    limit: int | None = None
+    encoding: str = "utf-8"
+    delimiter: str | None = None
+    decimal: str = "."
+    time_format: str | None = None
+    commit_every: int | None = None
+    commit_seconds: float = 10.0
+    memory: int = 1024
+    share: str | None = None
+    warm_start: bool = False
+    seed: int | None = None
+    model: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def is_pushed(self) -> bool:
+        """Whether rows come through the HTTP interface."""
+        return self.source == PUSHED
+
+
+@dataclass(frozen=True)
+class WebhookConfig:
+    """An address that gets alarms.
+
+    Parameters
+    ----------
+    url
+        Gets each alarm as a JSON object by ``POST``.
+    secret_file
+        File whose first line signs what is sent; the environment variable ``MOMOSTREAM_WEBHOOK_SECRET`` is looked at
+        first.
+    timeout
+        Seconds to wait for an answer.
+    """
+
+    url: str
+    secret_file: str | None = None
+    timeout: float = 10.0
+
+
+@dataclass(frozen=True)
+class Farm:
+    """The contents of a configuration file."""
+
+    serve: ServeConfig
+    feeds: tuple[FeedConfig, ...]
+    webhooks: tuple[WebhookConfig, ...] = ()
+    folder: Path = Path()
+
+    def path(self, name: str) -> Path:
+        """A path of the file: relative ones begin at its folder."""
+        return self.folder / name
+
+
+_SERVE_RULES = {
+    "address": _Rule("HOST:PORT", lambda value: _text(value) and _is_address(value)),
+    "title": _TEXT, "read_token_file": _TEXT, "write_token_file": _TEXT, "insecure": _FLAG, "hosts": _NAMES,
+    "history": _whole(10), "max_body_mb": _number(0.001), "max_rows": _whole(1), "rate": _number(0.1),
+    "max_backlog_mb": _number(0.001), "timeout": _number(0.1),
+}  # fmt: skip
+_FEED_RULES = {
+    "source": _TEXT, "title": _TEXT, "store": _TEXT, "targets": _NAMES, "inputs": _NAMES, "key": _TEXT, "time": _TEXT,
+    "units": _Rule("a table of texts", lambda value: isinstance(value, dict) and all(map(_text, value.values()))),
+    "horizon": _whole(1), "level": _PROBABILITY, "every": _whole(1), "sequence": _TEXT, "output": _TEXT,
+    "format": _one_of("csv", "jsonl"), "alarms": _TEXT, "alarm_level": _PROBABILITY, "dead_letters": _TEXT,
+    "bad_rows": _one_of("stop", "skip"), "follow": _FLAG, "limit": _whole(1), "encoding": _TEXT, "delimiter": _TEXT,
+    "decimal": _one_of(".", ","), "time_format": _TEXT, "commit_every": _whole(1), "commit_seconds": _number(0.0),
+    "memory": _whole(0), "share": _TEXT, "warm_start": _FLAG, "seed": _whole(0), "model": _TABLE,
+}  # fmt: skip
+_WEBHOOK_RULES = {
+    "url": _Rule("an address with http:// or https://", lambda v: _text(v) and bool(re.match("https?://", v))),
+    "secret_file": _TEXT,
+    "timeout": _number(0.1),
+}  # fmt: skip
+
+
+def split_address(address: str) -> tuple[str, int]:
+    """Host and port of ``HOST:PORT``.
+
+    Examples
+    --------
+    >>> split_address("127.0.0.1:8080"), split_address("[::1]:80"), split_address(":8080")
+    (('127.0.0.1', 8080), ('::1', 80), ('127.0.0.1', 8080))
+    """
+    host, mark, port = address.rpartition(":")
+    if not mark or not port.isdigit() or int(port) > 65535:
+        raise ValueError(f"{address!r} is not an address: expected HOST:PORT, such as 127.0.0.1:8080")
+    return host.strip("[]") or "127.0.0.1", int(port)
+
+
+def _is_address(value: str) -> bool:
+    try:
+        split_address(value)
+    except ValueError:
+        return False
+    return True
+
+
+def read_config(path: Path) -> Farm:
+    """Read a configuration file.
+
+    Raises
+    ------
+    ConfigError
+        With the file, the line and the key that is wrong.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{path}: is not UTF-8: byte {error.start + 1} is invalid") from None
+    return read_config_text(text, str(path), path.parent)
+
+
+def read_config_text(text: str, name: str = "farm.toml", folder: Path = Path()) -> Farm:
+    r"""Read the text of a configuration file; ``name`` is for messages.
+
+    Examples
+    --------
+    >>> farm = read_config_text('[feeds.north]\ntargets = ["power"]\nhorizon = 12')
+    >>> farm.feeds[0].name, farm.feeds[0].horizon, farm.serve.address
+    ('north', 12, '127.0.0.1:8080')
+    >>> read_config_text('[feeds.north]\ntarget = "power"')
+    Traceback (most recent call last):
+    momostream.serve.config.ConfigError: farm.toml, line 2: unknown key feeds.north.target: did you mean 'targets'?
+    """
+    try:
+        found = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        where = _TOML_LINE.search(str(error))
+        line = f", line {where[1]}" if where else ""
+        raise ConfigError(f"{name}{line}: {_TOML_LINE.sub('', str(error))}") from None
+    return _Reader(text, name).farm(found, folder)
+
+
+class _Reader:
+    """Checks what a file holds, and finds the line of what is wrong."""
+
+    def __init__(self, text: str, name: str) -> None:
+        self.lines, self.name = text.splitlines(), name
+
+    def farm(self, found: dict[str, Any], folder: Path) -> Farm:
+        for key in found:
+            if key not in {"serve", "feeds", "webhooks"}:
+                raise self._unknown((), key, ["serve", "feeds", "webhooks"])
+        serve = self._table(("serve",), found.get("serve", {}), _SERVE_RULES)
+        feeds = self._need_table(("feeds",), found.get("feeds", {}))
+        webhooks = found.get("webhooks", [])
+        if not isinstance(webhooks, list) or not all(isinstance(each, dict) for each in webhooks):
+            raise self.error(("webhooks",), "expected tables written as [[webhooks]]")
+        if not feeds:
+            raise ConfigError(f"{self.name}: there is no feed: begin one with [feeds.NAME]")
+        return Farm(
+            ServeConfig(**_tuples(serve)),
+            tuple(self._feed(feed, values) for feed, values in feeds.items()),
+            tuple(self._webhook(values) for values in webhooks),
+            folder,
+        )
+
+    def _feed(self, name: str, values: Any) -> FeedConfig:
+        path = ("feeds", name)
+        if not _NAME.fullmatch(name):
+            raise self.error(path, "a name of a feed has letters, digits, - and _, at most 64")
+        checked = self._table(path, values, _FEED_RULES)
+        if not checked.get("targets") and checked.get("horizon") is None:
+            raise self.error(path, "nothing to predict: name targets, or a horizon to forecast all columns")
+        if checked.get("source", PUSHED) == PUSHED and not checked.get("targets"):
+            raise self.error(path, "rows that are pushed have no header: name the targets")
+        for role in ("targets", "inputs"):
+            if checked.get("key") in checked.get(role, []):
+                raise self.error((*path, "key"), f"column {checked['key']!r} is one of the {role} as well")
+        return FeedConfig(name, **_tuples(checked))
+
+    def _webhook(self, values: dict[str, Any]) -> WebhookConfig:
+        checked = self._table(("webhooks",), values, _WEBHOOK_RULES)
+        if "url" not in checked:
+            raise self.error(("webhooks",), "url is missing")
+        return WebhookConfig(**checked)
+
+    def _need_table(self, path: tuple[str, ...], values: Any) -> dict[str, Any]:
+        if not isinstance(values, dict):
+            raise self.error(path, "expected a table")
+        return values
+
+    def _table(self, path: tuple[str, ...], values: Any, rules: Mapping[str, _Rule]) -> dict[str, Any]:
+        for key, value in self._need_table(path, values).items():
+            if key not in rules:
+                raise self._unknown(path, key, list(rules))
+            if not rules[key].accepts(value):
+                raise self.error((*path, key), f"expected {rules[key].words}, got {_short(value)}")
+        return dict(values)
+
+    def _unknown(self, path: tuple[str, ...], key: str, known: list[str]) -> ConfigError:
+        near = difflib.get_close_matches(key, known, 1)
+        hint = f"did you mean {near[0]!r}?" if near else f"choose from {', '.join(known)}"
+        return ConfigError(f"{self._at((*path, key))}unknown key {'.'.join((*path, key))}: {hint}")
+
+    def error(self, path: tuple[str, ...], what: str) -> ConfigError:
+        return ConfigError(f"{self._at(path)}{'.'.join(path)}: {what}")
+
+    def _at(self, path: tuple[str, ...]) -> str:
+        line = line_of(self.lines, path)
+        return f"{self.name}: " if line is None else f"{self.name}, line {line}: "
+
+
+def line_of(lines: list[str], path: tuple[str, ...]) -> int | None:
+    """The line in which a key of a TOML file is written, or its table; None if it cannot be found.
+
+    Examples
+    --------
+    >>> line_of(["[feeds.a]", "x = 1", "[feeds.b]", "x = 2"], ("feeds", "b", "x"))
+    4
+    """
+    table: tuple[str, ...] = ()
+    for number, line in enumerate(lines, 1):
+        if header := re.match(r"\s*\[\[?([^\]]+)\]\]?", line):
+            table = _parts(header[1])
+            if table == path:
+                return number
+        elif (pair := re.match(r"""\s*((?:[\w."' -]|\\.)+?)\s*=""", line)) and (*table, *_parts(pair[1])) == path:
+            return number
+    # A key inside an inline table: the line of that table.
+    return line_of(lines, path[:-1]) if len(path) > 1 else None
+
+
+def _parts(dotted: str) -> tuple[str, ...]:
+    found = re.findall(r""""([^"]*)"|'([^']*)'|([^.\s"']+)""", dotted)
+    return tuple(next(filter(None, parts), "") for parts in found)
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."
+
+
+def _tuples(values: dict[str, Any]) -> dict[str, Any]:
+    """Lists as tuples: a configuration does not change."""
+    return {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
+
+
+assert {field.name for field in fields(FeedConfig)} == {"name", *_FEED_RULES}

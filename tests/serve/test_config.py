@@ -1,0 +1,90 @@
+"""The configuration file: every option has a key, and every mistake is named with its line."""
+
+from __future__ import annotations
+
+import inspect
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from momostream.cli.init import farm_text
+from momostream.cli.options import FileFormat
+from momostream.cli.run import run
+from momostream.serve.config import ConfigError, FeedConfig, line_of, read_config, read_config_text
+
+GOOD = """
+[serve]
+address = "127.0.0.1:0"
+title = "North"
+
+[feeds.north]
+key = "turbine"
+targets = ["power", "temperature"]
+horizon = 12
+[feeds.north.units]
+power = "kW"
+
+[[webhooks]]
+url = "https://example.org/alarms"
+"""
+
+
+def test_reads_all_parts():
+    farm = read_config_text(GOOD)
+    (feed,), (webhook,) = farm.feeds, farm.webhooks
+    assert (feed.name, feed.targets, feed.horizon, feed.is_pushed) == ("north", ("power", "temperature"), 12, True)
+    assert (feed.units, farm.serve.host_and_port, webhook.timeout) == ({"power": "kW"}, ("127.0.0.1", 0), 10.0)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ('title = "North"', "title = 5", "farm.toml, line 4: serve.title: expected a text, got 5"),
+        ("horizon = 12", "horizont = 12", "line 9: unknown key feeds.north.horizont: did you mean 'horizon'?"),
+        ("horizon = 12", "horizon = true", "line 9: feeds.north.horizon: expected a whole number of at least 1"),
+        ("horizon = 12", "horizon =", "line 9: Invalid value"),
+        ('key = "turbine"', 'key = "power"', "line 7: feeds.north.key: column 'power' is one of the targets as well"),
+        ("feeds.north", 'feeds."no/rth"', "line 6: feeds.no/rth: a name of a feed has letters"),
+        ('"127.0.0.1:0"', '"127.0.0.1"', "line 3: serve.address: expected HOST:PORT"),
+        ('power = "kW"', "power = 3", "line 10: feeds.north.units: expected a table of texts"),
+        ('url = "https://example.org/alarms"', "", "line 13: webhooks: url is missing"),
+        ("[serve]", "[server]", "line 2: unknown key server: did you mean 'serve'?"),
+        ('targets = ["power", "temperature"]', "", "feeds.north: rows that are pushed have no header"),
+    ],
+)
+def test_a_mistake_is_named_with_its_line(old, new, message):
+    with pytest.raises(ConfigError) as caught:
+        read_config_text(GOOD.replace(old, new))
+    assert message in str(caught.value)
+
+
+def test_a_file_without_feeds_and_bytes_that_are_not_text(tmp_path):
+    with pytest.raises(ConfigError, match="there is no feed"):
+        read_config_text("")
+    path = tmp_path / "farm.toml"
+    path.write_bytes(b"\xff\xfe")
+    with pytest.raises(ConfigError, match="is not UTF-8"):
+        read_config(path)
+
+
+def test_every_option_of_run_has_a_key():
+    # Several values make a list, and --set a table; the others say how a terminal looks.
+    renamed = {"target": "targets", "input": "inputs", "set": "model"}
+    of_terminals = {"feed", "report", "live", "serve", "quiet", "kin"}
+    options = {renamed.get(name, name) for name in inspect.signature(run).parameters} - of_terminals
+    assert options <= {field for field in FeedConfig.__dataclass_fields__}
+
+
+def test_line_of_finds_keys_in_all_forms():
+    lines = ["a.b = 1", "[t]", '"x y" = 2', "[[w]]", "k = 3", "inline = { z = 1 }"]
+    paths = [("a", "b"), ("t", "x y"), ("w", "k"), ("w", "inline", "z"), ("missing",)]
+    assert [line_of(lines, path) for path in paths] == [1, 3, 5, 6, None]
+
+
+def test_init_writes_a_file_that_is_read_again():
+    text = farm_text('od"d.csv', ['a"b', "c"], "time", "k", 6, False, FileFormat(), Path())
+    farm = read_config_text(text)
+    assert farm.feeds[0].targets == ('a"b', "c")
+    assert farm.feeds[0].key == "k"
+    assert tomllib.loads(text)["feeds"]

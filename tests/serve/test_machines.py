@@ -1,0 +1,99 @@
+"""What is shown of a machine: rings, rolling scores and earlier forecasts, against slow and obvious versions."""
+
+from __future__ import annotations
+
+import random
+from collections import deque
+from datetime import datetime, timedelta
+
+import numpy as np
+import pytest
+
+from momostream.distributions.predicted import PredictedValues
+from momostream.feeds.formats import Row
+from momostream.runs.plan import Plan
+from momostream.serve.alarms import CALM_ROWS, CRITICAL_ROWS, AlarmFolder
+from momostream.serve.machines import N_WAITING, SCORE_ROWS, Machine, Ring
+
+
+def test_a_ring_is_a_deque():
+    for capacity in (1, 7, 40, 100):
+        ring, naive = Ring(capacity, 2), deque(maxlen=capacity)
+        for n in range(150):
+            ring.append((n, -n))
+            naive.append((n, -n))
+            if n % 13 == 0:
+                assert ring.rows().tolist() == [list(row) for row in naive]
+                assert ring.rows(3).tolist() == [list(row) for row in list(naive)[-3:]]
+
+
+HORIZON = 5
+
+
+def forecast_at(n):
+    """Predicted values that depend on the row at which they were made."""
+    steps = np.arange(1, HORIZON + 1, dtype=float)[:, np.newaxis]
+    mean = n + 0.5 * steps
+    times = np.array(
+        [datetime(2026, 1, 1) + timedelta(minutes=n + step) for step in range(1, HORIZON + 1)], "datetime64[us]"
+    )
+    return PredictedValues(mean, mean - 1.0, mean + 1.0, times, None)
+
+
+def test_rolling_scores_match_the_naive_ones():
+    machine = Machine("T1", Plan(("power",), (), "time", HORIZON, key="k"), 200)
+    rng, made, sums = random.Random(0), {}, np.zeros(4)
+    for n in range(1, 120):
+        value = n + rng.uniform(-2.0, 2.0)
+        known = [(origin, n - origin) for origin in made if 1 <= n - origin <= HORIZON]
+        if known:
+            errors = [(value - made[o][0][s - 1]) ** 2 for o, s in known]
+            naive = [(value - made[o][1]) ** 2 for o, _ in known]
+            inside = [abs(value - made[o][0][s - 1]) <= 1.0 for o, s in known]
+            sums = sums * (1.0 - 1.0 / SCORE_ROWS) + [np.mean(errors), np.mean(naive), np.mean(inside), 1.0]
+        machine.add(Row(n, n, datetime(2026, 1, 1) + timedelta(minutes=n), {"power": value}, "T1"), forecast_at(n))
+        made[n] = (forecast_at(n).mean[:, 0], value)
+    found = machine.scores["power"]
+    assert found["rmse"] == pytest.approx((sums[0] / sums[3]) ** 0.5, rel=1e-4)
+    assert found["naive"] == pytest.approx((sums[1] / sums[3]) ** 0.5, rel=1e-4)
+    assert found["coverage"] == pytest.approx(sums[2] / sums[3], rel=1e-4)
+    earlier = machine.earlier()
+    assert earlier["made"] == machine.last_time - 60 * HORIZON
+    assert earlier["targets"]["power"]["mean"] == pytest.approx((119 - HORIZON + 0.5 * np.arange(1, 6)).tolist())
+
+
+def test_long_horizons_keep_few_forecasts():
+    machine = Machine("T1", Plan(("power",), (), None, 240, key="k"), 50)
+    mean = np.zeros((240, 1))
+    for n in range(1, 500):
+        machine.add(Row(n, n, None, {"power": 0.0}, "T1"), PredictedValues(mean, mean - 1, mean + 1, None, None))
+    assert len(machine._origins) == N_WAITING + 1
+    assert machine.scores["power"]["coverage"] == 1.0
+
+
+def test_rows_that_are_learnt_again_are_shown_once():
+    plan = Plan(("power",), (), None, HORIZON, key="k")
+    machine = Machine("T1", plan, 50)
+    kept = []
+    for n in range(1, 6):
+        machine.add(Row(n, n, None, {"power": float(n)}, "T1"), None)
+        kept.append(machine.newest_row()[1])
+    again = Machine("T1", plan, 50)
+    again.restore(kept, machine.about())
+    for n in range(4, 8):
+        again.add(Row(n, n, None, {"power": float(n)}, "T1"), None)
+    assert again.history()["targets"]["power"]["value"] == [1, 2, 3, 4, 5, 6, 7]
+
+
+def test_alarms_of_neighbouring_rows_are_one():
+    folder = AlarmFolder("north")
+    alarm = {"target": "power", "value": 9.0, "lower": None, "upper": 5.0}
+    pattern = [1] * CRITICAL_ROWS + [0] * (CALM_ROWS - 1) + [1] + [0] * CALM_ROWS + [1]
+    records = {}
+    for n, has_alarm in enumerate(pattern):
+        for record in folder.row("m", "T1", n, float(n), [alarm] if has_alarm else []):
+            records[record.id] = record
+    first, second = records.values()
+    assert (first.begin, first.end, first.n_rows) == (0.0, CRITICAL_ROWS + CALM_ROWS - 1, CRITICAL_ROWS + 1)
+    assert first.severity == "critical"
+    assert (second.is_open, second.severity, second.why) == (True, "warning", "power was 9, expected at most 5")

@@ -1,0 +1,86 @@
+"""The commands `serve` and `init`, and the option `--serve`, as processes."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time as clock
+
+import httpx
+import pytest
+
+from .farms import row, wait_for
+
+
+def momostream(*arguments, **options):
+    command = [sys.executable, "-m", "momostream", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=120, **options)
+
+
+@pytest.fixture
+def feed(tmp_path):
+    path = tmp_path / "rows.csv"
+    rows = [row(n, key) for n in range(1, 41) for key in ("T1", "T2")]
+    names = ["turbine", "time", "power", "temperature"]
+    path.write_text(
+        "\n".join([",".join(names), *(",".join(str(each[name]) for name in names) for each in rows)]) + "\n"
+    )
+    return path
+
+
+def test_init_then_serve_a_file(feed, tmp_path):
+    config = tmp_path / "farm.toml"
+    done = momostream("init", feed, "-o", config, "--horizon", 4)
+    assert (done.returncode, 'key = "turbine"' in config.read_text()) == (0, True), done.stderr
+    again = momostream("init", feed, "-o", config)
+    assert (again.returncode, "already exists" in again.stderr) == (1, True)
+    assert "no mistakes found" in momostream("serve", config, "--check").stdout
+    command = [sys.executable, "-m", "momostream", "serve", config, "--address", "127.0.0.1:0", "--json-log"]
+    with (tmp_path / "log").open("w+") as log, subprocess.Popen(command, stderr=log) as process:
+        try:
+            wait_for(lambda: "page" in (tmp_path / "log").read_text(), 60)
+            address = json.loads((tmp_path / "log").read_text().splitlines()[0])["message"].split()[-1]
+            with httpx.Client(base_url=address, timeout=30) as client:
+                wait_for(lambda: client.get("/feeds").json()[0].get("rows") == 80, 60)
+                assert client.get("/feeds/rows/machines").json()["total"] == 2
+                assert client.post("/feeds/rows/rows", content=b"{}").status_code == 405
+        finally:
+            process.send_signal(signal.SIGTERM)
+        assert process.wait(30) == 0
+    said = [json.loads(line) for line in (tmp_path / "log").read_text().splitlines()]
+    assert all({"time", "level", "message"} <= each.keys() for each in said)
+
+
+def test_run_serves_its_page_while_it_lasts(feed, tmp_path):
+    command = [sys.executable, "-m", "momostream", "run", feed, "--key", "turbine", "-t", "power", "-n", "4"]
+    command += ["--follow", "--store", tmp_path / "rows.db", "--serve", "127.0.0.1:0"]
+    with (tmp_path / "log").open("w+") as log, subprocess.Popen(command, stderr=log, stdout=log) as process:
+        try:
+            wait_for(lambda: "page: " in (tmp_path / "log").read_text(), 60)
+            address = (tmp_path / "log").read_text().partition("page: ")[2].split()[0]
+            with httpx.Client(base_url=address, timeout=30) as client:
+                wait_for(lambda: client.get("/feeds").json()[0].get("rows") == 80, 60)
+                name = client.get("/feeds").json()[0]["name"]
+                assert client.get(f"/feeds/{name}/forecasts").json()[0]["key"] == "T1"
+        finally:
+            process.send_signal(signal.SIGTERM)
+            process.wait(30)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ('[serve]\naddress = "0.0.0.0:0"\n[feeds.a]\ntargets = ["x"]\nhorizon = 2', "there is no token"),
+        ("[feeds.a]\ntargets = [1]\nhorizon = 2", "line 2: feeds.a.targets: expected a list of names"),
+        ('[feeds.a]\nsource = "nothing.csv"\nkey = "k"\ntargets = ["k"]\nhorizon = 2', "line 3: feeds.a.key"),
+        ('[feeds.a]\ntargets = ["x"]\nhorizon = 2\n[feeds.a.model]\nspeed = 9', "has no parameter 'speed'"),
+    ],
+)
+def test_mistakes_end_at_once(tmp_path, text, message):
+    (tmp_path / "farm.toml").write_text(text)
+    began = clock.monotonic()
+    done = momostream("serve", tmp_path / "farm.toml")
+    assert (done.returncode, message in done.stderr) == (1, True), done.stderr
+    assert clock.monotonic() - began < 60

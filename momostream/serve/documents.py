@@ -54,15 +54,9 @@ def _get(summary: str, parameters: list[Any], answers: dict[str, Any]) -> dict[s
     return {"get": {"summary": summary, "parameters": parameters, "responses": answers}}
 
 
-def openapi() -> dict[str, Any]:
-    """The interface as an OpenAPI 3.1 document.
-
-    Examples
-    --------
-    >>> sorted(openapi()["paths"])[:3]
-    ['/about', '/alarms', '/alarms/{id}/acknowledge']
-    """
-    rows = {
+def _push() -> dict[str, Any]:
+    """The description of ``POST /feeds/{feed}/rows``."""
+    return {
         "summary": "Push rows: JSON lines, a JSON array of objects, or InfluxDB's line protocol.",
         "description": (
             "A row is an object with the columns of the feed: its targets and inputs, the time, the key and, if the "
@@ -89,7 +83,11 @@ def openapi() -> dict[str, Any]:
             202, "How many rows were accepted, repeated and rejected.", 400, 404, 405, 408, 413, 422, 503, 507
         ),
     }
-    seen = {
+
+
+def _acknowledge() -> dict[str, Any]:
+    """The description of ``POST /alarms/{id}/acknowledge``."""
+    return {
         "summary": "Acknowledge an alarm.",
         "parameters": [
             {"name": "id", "in": "path", "required": True, "schema": {"type": "string"}, "description": "Of the alarm."}
@@ -104,7 +102,11 @@ def openapi() -> dict[str, Any]:
         },
         "responses": _answers(200, "The alarm.", 400, 404, 408, 413, 422),
     }
-    token = {
+
+
+def _login() -> dict[str, Any]:
+    """The description of ``POST /login``."""
+    return {
         "summary": "Exchange a token for the cookie of the page.",
         "requestBody": {
             "required": True,
@@ -116,12 +118,22 @@ def openapi() -> dict[str, Any]:
         },
         "responses": _answers(200, "What the token allows.", 400, 408, 413, 422),
     }
+
+
+def openapi() -> dict[str, Any]:
+    """The interface as an OpenAPI 3.1 document.
+
+    Examples
+    --------
+    >>> sorted(openapi()["paths"])[:3]
+    ['/about', '/alarms', '/alarms/{id}/acknowledge']
+    """
     return {
         "openapi": "3.1.0",
         "info": {"title": "momostream", "version": __version__, "description": "Rows in; forecasts and alarms out."},
         "paths": {
             "/feeds": _get("Feeds, their columns and counts.", [], _answers(200, "The feeds.")),
-            "/feeds/{feed}/rows": {"post": rows},
+            "/feeds/{feed}/rows": {"post": _push()},
             **_feed_paths(),
             "/alarms": _get(
                 "Alarms, open ones first.",
@@ -131,12 +143,12 @@ def openapi() -> dict[str, Any]:
                 ],
                 _answers(200, "The alarms.", 404, 422),
             ),
-            "/alarms/{id}/acknowledge": {"post": seen},
+            "/alarms/{id}/acknowledge": {"post": _acknowledge()},
             "/healthz": _get("Whether the process answers.", [], _answers(200, "It does.")),
             "/readyz": _get("Whether all feeds run.", [], _answers(200, "They do.", 503)),
             "/metrics": _get("Counts for Prometheus.", [], _answers(200, "The counts.", media="text/plain")),
             "/about": _get("What the page needs to begin.", [], _answers(200, "Title and feeds.")),
-            "/login": {"post": token},
+            "/login": {"post": _login()},
         },
         "components": {
             "schemas": {

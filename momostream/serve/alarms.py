@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-__all__ = ["CALM_ROWS", "AlarmFolder", "AlarmRecord", "Alarms"]
+__all__ = ["CALM_ROWS", "AlarmFolder", "AlarmRecord", "Inbox"]
 
 # Rows without an alarm after which an alarm has ended, and rows with one that make it critical.
 CALM_ROWS, CRITICAL_ROWS = 6, 3
@@ -162,12 +162,12 @@ def _reason(alarm: Mapping[str, Any]) -> str:
 
 
 @dataclass
-class Alarms:
+class Inbox:
     """The alarms of a feed by id, the newest `MOST_RECORDS` of them.
 
     Examples
     --------
-    >>> alarms = Alarms()
+    >>> alarms = Inbox()
     >>> alarms.put(AlarmRecord("a", "north", "m1", "T1", 70.0, None, 7, 7, "warning", ["power"], "why"))
     >>> alarms.acknowledge("a", at=100.0, by="Ann").by, alarms.acknowledge("b", 100.0, "") is None
     ('Ann', True)

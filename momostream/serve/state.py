@@ -13,7 +13,7 @@ from typing import Any
 from momostream.distributions.predicted import PredictedValues
 from momostream.runs.channels import OutputLine
 from momostream.runs.plan import Plan, Step, shares
-from momostream.serve.alarms import MOST_RECORDS, AlarmFolder, AlarmRecord, Alarms
+from momostream.serve.alarms import MOST_RECORDS, AlarmFolder, AlarmRecord, Inbox
 from momostream.serve.book import Book
 from momostream.serve.config import FeedConfig
 from momostream.serve.machines import Machine, machine_id, plain
@@ -53,7 +53,7 @@ class FeedState:
         self.plan: Plan | None = None
         self.book: Book | None = None
         self.machines: dict[str, Machine] = {}
-        self.alarms = Alarms()
+        self.alarms = Inbox()
         self.status, self.problem = "starting", ""
         self.version = self.alarm_version = 0
         self.n_rows = self.n_bad = self.n_repeated = self.n_commits = 0

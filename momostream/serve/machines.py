@@ -19,7 +19,7 @@ from momostream.feeds.formats import Row
 from momostream.horizon.calendar import NUMBER, as_time
 from momostream.runs.plan import Plan
 
-__all__ = ["Machine", "Ring", "machine_id"]
+__all__ = ["Machine", "RowRing", "machine_id"]
 
 Array = NDArray[np.float64]
 Array32 = NDArray[np.float32]
@@ -45,12 +45,12 @@ def machine_id(key: Any) -> str:
     return hashlib.sha256(json.dumps(key).encode()).hexdigest()[:12]
 
 
-class Ring:
+class RowRing:
     """The newest rows of some columns; memory grows up to the capacity and no further.
 
     Examples
     --------
-    >>> ring = Ring(capacity=3, n_columns=1)
+    >>> ring = RowRing(capacity=3, n_columns=1)
     >>> for value in range(5):
     ...     ring.append([value])
     >>> ring.rows()[:, 0]
@@ -112,8 +112,8 @@ class Machine:
         n_targets = len(plan.targets)
         # Number and time; then values, and mean, lower and upper end of what was predicted for the row; then rolling
         # error of the model and of the last value, and coverage.
-        self.stamps = Ring(n_history, 2, np.float64)
-        self.values = Ring(n_history, 7 * n_targets)
+        self.stamps = RowRing(n_history, 2, np.float64)
+        self.values = RowRing(n_history, 7 * n_targets)
         self.predicted: PredictedValues | None = None
         self.forecast_at, self.forecast_row = math.nan, 0
         self.stored_forecast: dict[str, Any] | None = None

@@ -13,12 +13,12 @@ from momostream.distributions.predicted import PredictedValues
 from momostream.feeds.formats import Row
 from momostream.runs.plan import Plan
 from momostream.serve.alarms import CALM_ROWS, CRITICAL_ROWS, AlarmFolder
-from momostream.serve.machines import N_WAITING, SCORE_ROWS, Machine, Ring
+from momostream.serve.machines import N_WAITING, SCORE_ROWS, Machine, RowRing
 
 
 def test_a_ring_is_a_deque():
     for capacity in (1, 7, 40, 100):
-        ring, naive = Ring(capacity, 2), deque(maxlen=capacity)
+        ring, naive = RowRing(capacity, 2), deque(maxlen=capacity)
         for n in range(150):
             ring.append((n, -n))
             naive.append((n, -n))

@@ -21,11 +21,13 @@ from benchmarks.tools import stream_rivals as rivals
 from benchmarks.tools import stream_scores as scores
 from benchmarks.tools.stream_rivals import (
     RIVALS,
+    Boosted,
     Kernel,
     LastValue,
     Nearest,
     Residuals,
     Ridge,
+    RidgeOnLags,
     Tracker,
     TunedTracker,
     WindowGP,
@@ -330,6 +332,42 @@ def test_tuned_tracker_is_a_tracker_that_learnt_the_kept_rows(rng):
     assert_allclose(model.predict(X[0])[0], again.predict(X[0])[0] + offset)
 
 
+def with_lags(X, Y, row):
+    """Inputs of a row and all columns of the two rows before it, zero where there are none."""
+    past = np.hstack([X, Y])
+    zero = np.zeros(past.shape[1])
+    return np.r_[X[row], past[row - 1] if row > 0 else zero, past[row - 2] if row > 1 else zero]
+
+
+@pytest.mark.parametrize("forgetting", [1.0, 0.9])
+def test_ridge_on_lags_is_a_ridge_on_all_columns_of_two_rows(rng, forgetting):
+    X, Y = smooth(rng, 40, n_outputs=2)
+    model, plain = RidgeOnLags(3, 2, forgetting), Ridge(13, 2, forgetting)
+    for row in range(40):
+        f = with_lags(X, Y, row)
+        assert_allclose(model.predict(X[row])[0], plain.predict(f)[0])
+        model.learn(X[row], Y[row])
+        plain.learn(f, Y[row])
+
+
+def test_boosted_trees_are_those_of_lightgbm_on_all_rows_so_far(rng):
+    lightgbm = pytest.importorskip("lightgbm")
+    # The first target wanders, the second does not.
+    X, Y = smooth(rng, 110, n_outputs=2)
+    Y[:, 0], Y[:, 1] = rng.normal(size=110).cumsum(), np.sign(X[:, 0])
+    model = Boosted(3, 2, 0)
+    for row in range(100):
+        assert_array_equal(model.predict(X[row])[0], Y[row - 1] if row else np.zeros(2))
+        model.learn(X[row], Y[row])
+    assert model.changes.tolist() == [1.0, 0.0]
+    F = np.array([with_lags(X, Y, row) for row in range(101)])
+    settings = {"n_jobs": 1, "random_state": 0, "deterministic": True, "verbose": -1}
+    change = lightgbm.LGBMRegressor(**settings).fit(F[:100], np.r_[Y[0, 0], np.diff(Y[:100, 0])])
+    value = lightgbm.LGBMRegressor(**settings).fit(F[:100], Y[:100, 1])
+    expected = [Y[99, 0] + change.booster_.predict(F[100:])[0], value.booster_.predict(F[100:])[0]]
+    assert_allclose(model.predict(X[100])[0], expected)
+
+
 @pytest.mark.parametrize("name", RIVALS)
 @pytest.mark.parametrize("n_outputs", [1, 3])
 def test_rival_in_a_stream(rng, name, n_outputs):
@@ -529,7 +567,7 @@ def options(**changes):
 
 def test_tasks(data_dir, monkeypatch, capsys):
     monkeypatch.setattr(stream, "yardstick", lambda: sys)
-    assert len(stream.tasks(options())) == 3 * len(data.feeds())
+    assert len(stream.tasks(options())) == 3 * len(stream_report.CHOOSING + stream_report.REPORTING)
     seeds = stream.tasks(options(feeds=["kin40k"], seeds=3))
     assert [(task["model"], task["seed"]) for task in seeds if task["seed"]] == [("momostream", 1), ("momostream", 2)]
     long = {task["feed"] for task in stream.tasks(options(rows=30_000))}
@@ -548,7 +586,7 @@ def result(feed="windturbine", model="momostream", rmse=0.05, nlpd=-18.0, **chan
     times = {"median": 10.0, "p99": 20.0, "p99.9": 30.0, "max": 40.0}
     found = {"feed": feed, "model": model, "rows": 3000, "seed": 0, "missing": 0.0, "frozen": False, "date": "today"}
     found |= {"done": 3000, "capped": False, "bytes": 2000, "scores": figures, "early": figures}
-    return {**found, "rows_per_s": 300.0, "predict_us": times, "learn_us": times, **changes}
+    return {**found, "rows_per_s": 300.0, "predict_us": times, "learn_us": times, "slowest_us": 40.0, **changes}
 
 
 def lines(results, words):
@@ -564,6 +602,8 @@ def test_verdicts_pass():
     text = stream_report.verdicts(results)
     assert "MISS" not in text and "not measured" not in text
     assert text.count("PASS") == 13
+    (line,) = lines([result(slowest_us=10_001.0)], "slowest learn_one")
+    assert line.endswith("windturbine 10.0 ms")
 
 
 @pytest.mark.parametrize(
@@ -574,7 +614,6 @@ def test_verdicts_pass():
         ({"rmse": 0.0585}, "RMSE 3 % below"),
         ({"rows_per_s": 299.0}, "rows per second"),
         ({"rmse": 0.0565}, "RMSE at most every rival's"),
-        ({"rmse": 0.0571}, "RMSE never above 1.02x"),
         ({"nlpd": -16.0}, "NLPD below every rival's"),
         ({"rmse": 0.0521}, "windturbine: RMSE"),
         ({"nlpd": -17.4}, "windturbine: NLPD"),
@@ -591,7 +630,7 @@ def test_verdicts_miss(ours, words):
     assert line.startswith("- MISS")
 
 
-@pytest.mark.parametrize(("place", "share"), [(0, 0.54), (1, 0.875), (2, 0.975)])
+@pytest.mark.parametrize(("place", "share"), [(0, 0.525), (1, 0.875), (2, 0.975)])
 def test_coverage_verdicts_miss(place, share):
     found = result()
     found["scores"]["coverage"][place] = share
@@ -645,6 +684,27 @@ def test_report_has_a_table_for_each_question():
         "10 / 20 / 30 / 40",
     ):
         assert words in text
+
+
+def test_halves_are_disjoint_and_known(data_dir):
+    feeds = stream_report.CHOOSING + stream_report.REPORTING
+    assert len(set(feeds)) == len(feeds) == 19
+    assert set(feeds) <= set(data.feeds())
+
+
+def test_wins_and_ratios_are_those_of_each_half():
+    results = []
+    for feed, ours, theirs in (
+        ("etth1", 1.0, 2.0),
+        ("kin40k", 4.0, 2.0),
+        ("bike_hourly", 1.0, 1.0),
+        ("etth2", 1.0, 4.0),
+    ):
+        results += [result(feed=feed, rmse=ours), result(feed=feed, model="ridge", rmse=theirs)]
+    # A rival that was cut does not count.
+    results += [result(feed="scm20d"), result(feed="scm20d", model="ridge", capped=True)]
+    text = stream_report.report(results)
+    assert "| ridge | 2 of 3 | 1.000 | 1.000 | 1 of 1 | 0.250 | 0.250 |" in text
 
 
 def test_nothing_measured_is_no_pass():

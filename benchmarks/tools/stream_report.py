@@ -8,9 +8,10 @@ from typing import Any, TypeGuard
 
 import numpy as np
 
+from benchmarks import data
 from benchmarks.harness import mean_and_deviation, origin, table
 from benchmarks.tools.stream_rivals import RIVALS
-from benchmarks.tools.stream_scores import EARLY, LEVELS, UNSCORED
+from benchmarks.tools.stream_scores import EARLY, LEVELS, SETTLED, UNSCORED
 
 Result = dict[str, Any]
 # By feed and model.
@@ -18,9 +19,17 @@ Grid = dict[tuple[str, str], Result]
 
 MODELS = ("momostream", "yardstick", *RIVALS)
 
+# Defaults are chosen on the first half of the feeds only; the second is looked at for the results. Beside the feeds
+# that can be forecast, each half has feeds whose rows have no order.
+CHOOSING = (*data.HALVES["choosing"], "etth1_lags", "powerplant", "kin40k")
+REPORTING = (*data.HALVES["reporting"], "parkinsons", "scm20d")
+HALVES = {"choosing": CHOOSING, "reporting": REPORTING}
+
 # Columns of the short table.
 SHORT = {
     "momostream": ("momostream",),
+    "least squares on lags": ("rls_lags", "rls_lags_forgetting"),
+    "LightGBM": ("lightgbm",),
     "KRLS-T, 100 rows": ("krls_t",),
     "GP on the last 100 rows": ("window_gp",),
     "best of river's five": ("bayesian_linear", "adaptive_tree", "isoup_tree", "adaptive_forest", "nearest"),
@@ -32,7 +41,9 @@ SHORT = {
 TARGET_ROWS = 3000
 LIMITS = {"windturbine": {"rmse": 0.052, "nlpd": -17.5}, "etth1_lags": {"rmse": 0.345, "nlpd": -1.0}}
 SPEED, SPEED_ANYWHERE = {"windturbine": 3.0}, 2.0
-COVERAGE_WITHIN = (0.03, 0.02, 0.01)
+COVERAGE_WITHIN = (0.02, 0.02, 0.01)
+# Slowest call of learn_one after the first rows, in microseconds.
+LONGEST_LEARN = 10_000.0
 
 
 def newest(results: list[Result], **wanted: Any) -> Grid:
@@ -103,6 +114,7 @@ def report(results: list[Result]) -> str:
     grid = newest(results, rows=TARGET_ROWS, seed=0, missing=0.0, frozen=False)
     if grid:
         parts += ["## In short: RMSE / joint NLPD", short_table(grid)]
+        parts += ["## momostream beside each rival", halves_table(grid)]
     for rows in sorted({result["rows"] for result in results}):
         parts.append(f"## First {rows:,} rows")
         grid = newest(results, rows=rows, seed=0, missing=0.0, frozen=False)
@@ -135,6 +147,50 @@ def short_table(grid: Grid) -> str:
     cut = [f"{model} on {feed}" for (feed, model), run in grid.items() if model in RIVALS and not finished(run)]
     words = f"\n\nNot counted, because cut at their CPU limit: {', '.join(cut)}." if cut else ""
     return side_by_side("feed", list(SHORT), rows) + words
+
+
+def halves_table(grid: Grid) -> str:
+    """For each rival and half of the feeds: share of feeds won, and geometric means of the ratios to its scores.
+
+    A feed is won where momostream's RMSE is at most the rival's. Ratios are momostream's score over the rival's.
+    """
+    rows = []
+    for model in MODELS[1:]:
+        cells = []
+        for feeds in HALVES.values():
+            pairs = [
+                (grid[feed, "momostream"]["scores"], grid[feed, model]["scores"])
+                for feed in feeds
+                if finished(grid.get((feed, "momostream"))) and finished(grid.get((feed, model)))
+            ]
+            cells += _beside(pairs)
+        if any(cells):
+            rows.append([model, *cells])
+    header = [f"{words}, {half} half" for half in HALVES for words in ("feeds won", "RMSE ratio", "CRPS ratio")]
+    names = "; ".join(f"{half} half: {', '.join(feeds)}" for half, feeds in HALVES.items())
+    return (
+        f"{table(['rival', *header], rows)}\n\n{names}. Ratios are geometric means; below 1 is better than the rival."
+    )
+
+
+def _beside(pairs: list[tuple[Result, Result]]) -> list[str]:
+    """Feeds won and mean ratios of pairs of scores, empty where there are none.
+
+    Examples
+    --------
+    >>> _beside([({"rmse": 1.0, "crps": 1.0}, {"rmse": 2.0, "crps": 1.0}), ({"rmse": 2.0}, {"rmse": 1.0})])
+    ['1 of 2', '1.000', '1.000']
+    >>> _beside([])
+    ['', '', '']
+    """
+    if not pairs:
+        return ["", "", ""]
+    cells = [f"{sum(ours['rmse'] <= theirs['rmse'] for ours, theirs in pairs)} of {len(pairs)}"]
+    for name in ("rmse", "crps"):
+        # The yardstick does not know all scores.
+        ratios = [np.log(ours[name] / theirs[name]) for ours, theirs in pairs if name in ours and name in theirs]
+        cells.append(f"{np.exp(np.mean(ratios)):.3f}" if ratios else "")
+    return cells
 
 
 def best_of(runs: dict[str, Result], models: tuple[str, ...]) -> tuple[float, float]:
@@ -272,6 +328,10 @@ def verdicts(results: list[Result]) -> str:
         shares = {feed: scores["coverage"][number] for feed, scores in ours.items()}
         misses = {feed: f"{share:.3f}" for feed, share in shares.items() if abs(share - level) > within}
         lines.append(verdict(f"coverage of {level:.0%} within {within}", misses, len(ours)))
+    slowest = {feed: ran[feed]["slowest_us"] for feed in ours if "slowest_us" in ran[feed]}
+    late = {feed: f"{time / 1e3:.1f} ms" for feed, time in slowest.items() if time > LONGEST_LEARN}
+    words = f"slowest learn_one after {SETTLED} rows at most {LONGEST_LEARN / 1e3:g} ms"
+    lines.append(verdict(words, late, len(slowest)))
     return "\n".join(lines)
 
 
@@ -305,10 +365,7 @@ def against_rivals(grid: Grid, ours: dict[str, Result]) -> list[str]:
     above = {feed: f"{times:.3f}x" for feed, times in ratio.items() if times > 1.0}
     denser = {feed: ours[feed]["nlpd"] - best[feed]["nlpd"] for feed in best}
     return [
-        verdict(
-            "RMSE at most every rival's on 4/5 of the feeds", above if 5 * len(above) > len(ratio) else {}, len(ratio)
-        ),
-        verdict("RMSE never above 1.02x the best rival's", {f: above[f] for f in above if ratio[f] > 1.02}, len(ratio)),
+        verdict("RMSE at most every rival's", above, len(ratio)),
         verdict("NLPD below every rival's", {f: f"{d:+.3f}" for f, d in denser.items() if d >= 0.0}, len(denser)),
     ]
 

@@ -24,6 +24,8 @@ Array = NDArray[np.float64]
 
 # Rows before UNSCORED are left out of the scores; those from EARLY on have scores of their own.
 UNSCORED, EARLY = 200, 30
+# The slowest call is looked for from this row on.
+SETTLED = 50
 LEVELS = (0.5, 0.9, 0.99)
 LATENCIES = {"median": 50.0, "p99": 99.0, "p99.9": 99.9, "max": 100.0}
 
@@ -166,12 +168,19 @@ class Record:
         }
 
     def cost(self, first: int, stop: int) -> dict[str, Any]:
-        """Rows per CPU second with everything counted, and quantiles of the CPU microseconds of each call."""
+        """Rows per CPU second with everything counted, and quantiles of the CPU microseconds of each call.
+
+        The slowest call of learn, and its row, are those of all rows from `SETTLED` on.
+        """
         predict, learn = self.predict_ns[first:stop], self.learn_ns[first:stop]
+        settled = min(SETTLED, stop - 1)
+        slowest = settled + int(self.learn_ns[settled:stop].argmax())
         return {
             "rows_per_s": float((stop - first) / ((predict.sum() + learn.sum()) / 1e9)),
             "predict_us": latencies(predict),
             "learn_us": latencies(learn),
+            "slowest_us": float(self.learn_ns[slowest]) / 1e3,
+            "slowest_row": slowest,
         }
 
 

@@ -16,7 +16,7 @@ from scipy.integrate import quad
 
 import momostream
 from benchmarks import data, forecast
-from benchmarks.tools import forecast_peers, forecast_report
+from benchmarks.tools import forecast_peers, forecast_quick, forecast_report
 from benchmarks.tools.forecast_rivals import (
     RIVALS,
     DirectRidge,
@@ -42,7 +42,7 @@ from benchmarks.tools.stream_scores import LEVELS, resolution
 
 
 @pytest.mark.parametrize(
-    "module", ["data", *(f"tools.forecast_{part}" for part in ("batch", "rivals", "scores", "report"))]
+    "module", ["data", *(f"tools.forecast_{part}" for part in ("batch", "quick", "rivals", "scores", "report"))]
 )
 def test_doctests(module):
     found = doctest.testmod(importlib.import_module(f"benchmarks.{module}"))
@@ -773,6 +773,25 @@ def test_quick_scores_are_beside_the_best_kept_rival(data_dir, monkeypatch, tmp_
         assert found["ratios"]["rmse"] == (pytest.approx(1.0), "last_value")
         assert found["ratios"]["crps"][0] == pytest.approx(found["crps"] / kept[0][part]["crps"])
         assert ("young" in found) == (every == 1)
+
+
+def test_quick_lines_are_of_the_choosing_half(monkeypatch, capsys):
+    scores = {"rmse": 0.5, "mae": 0.4, "crps": 0.3, "coverage": [0.5, 0.9, 0.99], "us": 12.0}
+    scores |= {
+        "slowest": {"ms": 1.5, "row": 77, "gap": 0},
+        "ratios": dict.fromkeys(("rmse", "mae", "crps"), (0.9, "var")),
+    }
+    monkeypatch.setattr(forecast_quick, "quick_scores", lambda *case: scores)
+    monkeypatch.setattr("sys.argv", ["forecast_quick"])
+    forecast_quick.main()
+    *said, means = capsys.readouterr().out.splitlines()
+    plans = {case: plan for case, plan in data.FORECASTS.items() if data.half_of(case) == "choosing"}
+    assert len(said) == sum(len(plan.horizons) for plan in plans.values())
+    assert "RMSE 0.5000  0.900x var" in said[0] and "worst 1.5 ms at 77" in said[0] and "'CRPS': 0.9" in means
+    monkeypatch.setattr("sys.argv", ["forecast_quick", "etth2"])
+    with pytest.raises(SystemExit):
+        forecast_quick.main()
+    assert "etth2: not in the choosing half" in capsys.readouterr().err
 
 
 def options(**changes):

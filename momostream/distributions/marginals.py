@@ -10,6 +10,7 @@ import numpy.typing as npt
 from scipy.special import ndtr
 
 from momostream.distributions.moments import CUT, LEAST_INDEX, PLAIN, QUADRATURE_VALUES, cut_moments
+from momostream.distributions import tabulated
 from momostream.distributions.planes import DOF, LOCATION, SCALE, WEIGHT
 from momostream.distributions.quantiles import FourArrays, QuantileTable, check_levels, lower_quantile
 from momostream.distributions.student import (
@@ -79,20 +80,29 @@ class Marginals:
             raise ValueError(f"expected arrays of shape (n_rows, n_components, n_targets), got {shape}")
         if shape[1] < 1:
             raise ValueError("a mixture needs at least one component")
-        w, m, s, v = (np.broadcast_to(a, shape) for a in arrays)
-        if not ((w >= 0.0).all() and (np.abs(w.sum(axis=1) - 1.0) <= 1e-6).all()):
+        self._set(*(np.broadcast_to(a, shape) for a in arrays))
+        self._check()
+
+    def _set(self, weights: FloatArray, means: FloatArray, scales: FloatArray, dofs: FloatArray) -> None:
+        self.weights, self.means, self.scales, self.dofs = weights, means, scales, dofs
+
+    def _check(self) -> None:
+        # Written so that NaN fails.
+        if not ((self.weights >= 0.0).all() and (np.abs(self.weights.sum(axis=1) - 1.0) <= 1e-6).all()):
             raise ValueError("weights must be non-negative and sum to one over components")
-        if not ((s > 0.0).all() and (v > 0.0).all()):
+        if not ((self.scales > 0.0).all() and (self.dofs > 0.0).all()):
             raise ValueError("scales and dofs must be positive")
-        self.weights: FloatArray = w
-        self.means: FloatArray = m
-        self.scales: FloatArray = s
-        self.dofs: FloatArray = v
 
     @classmethod
     def from_planes(cls, planes: FloatArray) -> Marginals:
-        """The mixtures of stacked experts; `planes` has shape (5, n_rows, n_components, n_targets)."""
-        return cls(planes[WEIGHT], planes[LOCATION], planes[SCALE], planes[DOF])
+        """The mixtures of stacked experts; `planes` has shape (5, n_rows, n_components, n_targets).
+
+        They are checked only when the compiled code cannot use them: a stack has written them, and checks take longer
+        than quantiles.
+        """
+        marginals = object.__new__(cls)
+        marginals._set(planes[WEIGHT], planes[LOCATION], planes[SCALE], planes[DOF])
+        return marginals
 
     @property
     def n_rows(self) -> int:
@@ -153,7 +163,11 @@ class Marginals:
 
     def log_pdf(self, Y: npt.ArrayLike) -> FloatArray:
         """Log density of each value of `Y` (..., n_rows, n_targets); 0 where `Y` is NaN."""
-        Y = np.asarray(Y, dtype=np.float64)
+        Y = self._broadcast(Y)
+        log_pdf, n_missed = tabulated.log_pdf(Y, self.arrays)
+        return self._completed(log_pdf, self._log_pdf, Y) if n_missed else log_pdf
+
+    def _log_pdf(self, Y: FloatArray) -> FloatArray:
         z = (Y[..., np.newaxis, :] - self.means) / self.scales
         with np.errstate(divide="ignore"):
             log_weights = np.log(self.weights)
@@ -162,13 +176,34 @@ class Marginals:
 
     def tails(self, Y: npt.ArrayLike) -> tuple[FloatArray, FloatArray]:
         """Lower and upper tail probability of `Y` (..., n_rows, n_targets), both to full precision."""
-        z = (np.asarray(Y, dtype=np.float64)[..., np.newaxis, :] - self.means) / self.scales
+        Y = self._broadcast(Y)
+        lower, upper, n_missed = tabulated.tails(Y, self.arrays)
+        if not n_missed:
+            return lower, upper
+        lower, upper = self._completed(np.stack([lower, upper]), self._tails, Y)
+        return lower, upper
+
+    def _tails(self, Y: FloatArray) -> FloatArray:
+        z = (Y[..., np.newaxis, :] - self.means) / self.scales
         small = t_cdf(-np.abs(z), self.dofs)
         large = 1.0 - small
         below = z < 0.0
         lower = (self.weights * np.where(below, small, large)).sum(axis=-2)
         upper = (self.weights * np.where(below, large, small)).sum(axis=-2)
-        return lower, upper
+        return np.stack([lower, upper])
+
+    def _broadcast(self, Y: npt.ArrayLike) -> FloatArray:
+        """Values for each row and target: shape (..., n_rows, n_targets)."""
+        Y = np.asarray(Y, dtype=np.float64)
+        shape = (self.n_rows, self.n_targets)
+        return Y if Y.shape[-2:] == shape else np.broadcast_to(Y, np.broadcast_shapes(Y.shape, shape))
+
+    def _completed(
+        self, found: FloatArray, exact: Callable[..., FloatArray], *arguments: FloatArray | BoolArray
+    ) -> FloatArray:
+        """Fill in what the compiled code has left NaN, by the code for any degrees of freedom."""
+        self._check()
+        return np.where(np.isnan(found), exact(*arguments), found)
 
     def cdf(self, Y: npt.ArrayLike) -> FloatArray:
         """Probability of at most `Y` (..., n_rows, n_targets); NaN where `Y` is."""
@@ -220,16 +255,22 @@ class Marginals:
 
         Both of shape (..., n_rows, n_targets). Values far out in the upper tail keep their digits this way.
         """
-        shape = p.shape
         p = np.maximum(p, SMALLEST_TAIL)
         sign = np.where(upper, -1.0, 1.0)
         if self.n_components == 1:
             return np.asarray(self.means[:, 0] + sign * self.scales[:, 0] * t_quantile(p, self.dofs[:, 0]))
+        found, n_missed = tabulated.quantiles(p, sign, self.arrays)
+        return self._completed(found, self._tail_quantile, p, upper) if n_missed else found
+
+    def _tail_quantile(self, p: FloatArray, upper: BoolArray) -> FloatArray:
+        """As `tail_quantile`, for mixtures of any degrees of freedom."""
+        shape = p.shape
+        sign = np.where(upper, -1.0, 1.0)
         table = p.size >= _TABLE_PAYS * self.n_rows * self.n_targets > 0
         n_together = max(1, _CHUNK // (_KNOTS.size * self.n_components * self.n_targets))
         if table and self.n_rows > n_together:
             parts = np.array_split(np.arange(self.n_rows), -(-self.n_rows // n_together))
-            found = [self.take(rows).tail_quantile(p[..., rows, :], upper[..., rows, :]) for rows in parts]
+            found = [self.take(rows)._tail_quantile(p[..., rows, :], upper[..., rows, :]) for rows in parts]
             return np.concatenate(found, axis=-2)
         # One line per value to find, its components along it: (lines, n_components).
         flat = [np.moveaxis(a, 1, 2).reshape(-1, self.n_components) for a in self.arrays]

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 
 import numpy as np
-from scipy import stats
+from scipy import special, stats
 
 MATERN12, MATERN32, MATERN52, RBF = 0, 1, 2, 3
 KINDS = (MATERN12, MATERN32, MATERN52, RBF)
@@ -567,3 +567,9 @@ def cut_variance(marginals) -> np.ndarray:
     weights = stats.norm.pdf(scores)
     mean = np.average(y, axis=0, weights=weights)
     return np.average((y - mean) ** 2, axis=0, weights=weights)
+
+
+def mixture_tails(Y, w, m, s, v):
+    """Probabilities of at most and of more than `Y` (..., rows, P) under mixtures (rows, K, P) of Student-t's."""
+    z = (Y[..., None, :] - m) / s
+    return (w * special.stdtr(v, z)).sum(axis=-2), (w * special.stdtr(v, -z)).sum(axis=-2)

@@ -12,6 +12,7 @@ from scipy.special import ndtr, ndtri
 
 from momostream._numbers import as_number
 from momostream.distributions.bounded import BoundedMarginals, TargetMap
+from momostream.distributions.columns import paired_columns, series_columns
 from momostream.distributions.combined import JointArrays, PartOfQuantiles, joint_of_paths, read_groups
 from momostream.distributions.copula import CopulaDistribution
 from momostream.distributions.events import holds, read_condition
@@ -385,12 +386,12 @@ class Forecast:
     def _frame(self, values: Array) -> pd.DataFrame:
         import pandas as pd
 
-        return pd.DataFrame(values, index=self.index, columns=pd.Index(list(self.series), tupleize_cols=False))
+        return pd.DataFrame(values, index=self.index, columns=series_columns(self.series))
 
     def _wide(self, values: Array, labels: Sequence[Any]) -> pd.DataFrame:
         import pandas as pd
 
-        columns = pd.MultiIndex.from_product([list(self.series), labels])
+        columns = paired_columns(self.series, labels)
         return pd.DataFrame(np.moveaxis(values, 0, 2).reshape(len(self), -1), index=self.index, columns=columns)
 
     # ------------------------------------------------------------------ observed values

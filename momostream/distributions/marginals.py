@@ -9,8 +9,8 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import ndtr
 
-from momostream.distributions.moments import CUT, LEAST_INDEX, PLAIN, QUADRATURE_VALUES, cut_moments
 from momostream.distributions import tabulated
+from momostream.distributions.moments import CUT, LEAST_INDEX, PLAIN, QUADRATURE_VALUES, cut_moments
 from momostream.distributions.planes import DOF, LOCATION, SCALE, WEIGHT
 from momostream.distributions.quantiles import FourArrays, QuantileTable, check_levels, lower_quantile
 from momostream.distributions.student import (

@@ -69,7 +69,7 @@ class PredictedValues(NamedTuple):
         if isinstance(prediction, Forecast):
             found = [prediction.arrays.cdf(Z), prediction.arrays.log_pdf(Z)]
         else:
-            found = [prediction.distribution.cdf(Z), prediction.distribution.log_pdf_each(Z)]
+            found = [prediction.each.cdf(Z), prediction.each.log_pdf_each(Z)]
         judged = np.where(np.isnan(Z), np.nan, np.stack(found))
         pit, log_density = _ordered(judged, names, targets)
         return pit, log_density

@@ -11,7 +11,7 @@ import numpy as np
 from momostream._numbers import as_number
 from momostream.distributions.joint import Distribution
 from momostream.distributions.quantiles import interval_ends
-from momostream.distributions.stacked import StackedDistribution
+from momostream.distributions.stacked import EachTarget, StackedDistribution
 from momostream.distributions.student import FloatArray
 from momostream.distributions.text import counted, html_table, mean_and_std
 
@@ -85,6 +85,12 @@ class Prediction:
         return distribution
 
     @cached_property
+    def each(self) -> Distribution | EachTarget:
+        """The distribution of each target on its own, as arrays with one row; the joint one if it is there already."""
+        distribution = self._distribution
+        return distribution.each if isinstance(distribution, StackedDistribution) else self.distribution
+
+    @cached_property
     def mean(self) -> dict[Hashable, float]:
         """Means."""
         return self._named(self._mean)
@@ -92,7 +98,7 @@ class Prediction:
     @cached_property
     def std(self) -> dict[Hashable, float]:
         """Standard deviations, noise included."""
-        return self._named(self.distribution.std[0])
+        return self._named(self.each.std[0])
 
     @property
     def cov(self) -> FloatArray:
@@ -101,7 +107,7 @@ class Prediction:
 
     def interval(self, level: float = 0.9) -> dict[Hashable, tuple[float, float]]:
         """Central intervals that hold each target with probability `level`."""
-        lower, upper = self.distribution.interval(level)
+        lower, upper = self.each.interval(level)
         return dict(zip(self.targets, zip(lower[0].tolist(), upper[0].tolist(), strict=True), strict=True))
 
     def quantile(self, q: float | Sequence[float] | FloatArray) -> dict[Hashable, Any]:
@@ -117,15 +123,15 @@ class Prediction:
 
     def log_pdf_each(self, y: Mapping[Any, Any]) -> dict[Hashable, float]:
         """Log density of each observed target on its own."""
-        return self._each(self.distribution.log_pdf_each, y)
+        return self._each(self.each.log_pdf_each, y)
 
     def cdf(self, y: Mapping[Any, Any]) -> dict[Hashable, float]:
         """Probability of at most the observed value, for each observed target."""
-        return self._each(self.distribution.cdf, y)
+        return self._each(self.each.cdf, y)
 
     def crps(self, y: Mapping[Any, Any]) -> dict[Hashable, float]:
         """Continuous ranked probability score of each observed target, in its units; the smaller the better."""
-        return self._each(self.distribution.crps, y)
+        return self._each(self.each.crps, y)
 
     def surprise(self, y: Mapping[Any, Any]) -> float:
         """Probability that a row is less strange than this one, jointly; near 1 is strange."""

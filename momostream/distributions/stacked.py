@@ -11,9 +11,10 @@ from numpy.typing import NDArray
 from momostream.distributions.bounded import BoundedMarginals
 from momostream.distributions.copula import CopulaDistribution
 from momostream.distributions.joint import Distribution
-from momostream.distributions.marginals import Marginals
+from momostream.distributions.marginals import Marginals, finite_crps
+from momostream.distributions.quantiles import interval_ends
 
-__all__ = ["StackedDistribution", "Wrap", "joint_distribution"]
+__all__ = ["EachTarget", "StackedDistribution", "Wrap", "joint_distribution"]
 
 Array = NDArray[np.float64]
 
@@ -44,15 +45,70 @@ class StackedDistribution:
         """The joint distribution."""
         return joint_distribution(self.planes[None], self.correlation, self.dof, self.wrap, None)
 
+    @property
+    def each(self) -> EachTarget:
+        """The targets, each on its own."""
+        marginals = Marginals.from_planes(self.planes[:, np.newaxis])
+        return EachTarget(marginals if self.wrap is None else self.wrap(marginals))
+
     @staticmethod
     def quantiles(distributions: Sequence[StackedDistribution], q: Sequence[float]) -> Array:
         """Quantiles ``(n_levels, n_distributions, n_targets)`` of distributions of one shape, in the model's units.
 
-        Found together, which takes a tenth of the time that one after the other takes.
+        Found together, which takes a fraction of the time that one after the other takes.
         """
         marginals = Marginals.from_planes(np.stack([distribution.planes for distribution in distributions], axis=1))
-        levels = np.asarray(q)[:, np.newaxis, np.newaxis]
-        return marginals.quantile(np.broadcast_to(levels, (len(q), marginals.n_rows, marginals.n_targets)))
+        return EachTarget(marginals).levels(q)
+
+
+class EachTarget:
+    """The targets of rows, each on its own: the part of `Distribution` that needs no copula, at a fraction of its cost.
+
+    Parameters
+    ----------
+    marginals : Marginals or BoundedMarginals
+        The distributions.
+
+    Examples
+    --------
+    >>> each = EachTarget(Marginals([[[0.5], [0.5]]], [[[0.0], [4.0]]], [[[1.0]]], np.inf))
+    >>> lower, upper = each.interval(0.9)
+    >>> each.cdf(upper).round(6), each.std.round(3)
+    (array([[0.95]]), array([[2.236]]))
+    """
+
+    def __init__(self, marginals: Marginals | BoundedMarginals) -> None:
+        self._marginals = marginals
+
+    @property
+    def std(self) -> Array:
+        """Standard deviations, shape (n_rows, n_targets); as `Distribution.std`."""
+        return np.sqrt(self._marginals.variance)
+
+    def interval(self, level: float) -> Array:
+        """Lower and upper ends of central intervals, shape (2, n_rows, n_targets)."""
+        return self.levels(interval_ends(level))
+
+    def levels(self, q: Sequence[float]) -> Array:
+        """Quantiles of these probabilities: shape (n_levels, n_rows, n_targets)."""
+        shape = (len(q), self._marginals.n_rows, self._marginals.n_targets)
+        p, upper = np.empty(shape), np.empty(shape, dtype=np.bool_)
+        for i, level in enumerate(q):
+            upper[i] = level > 0.5
+            p[i] = 1.0 - level if level > 0.5 else level
+        return self._marginals.tail_quantile(p, upper)
+
+    def log_pdf_each(self, Y: Array) -> Array:
+        """Log density of each value of `Y` (n_rows, n_targets); 0 where it is NaN."""
+        return self._marginals.log_pdf(Y)
+
+    def cdf(self, Y: Array) -> Array:
+        """Probability of at most `Y` (n_rows, n_targets)."""
+        return self._marginals.cdf(Y)
+
+    def crps(self, Y: Array) -> Array:
+        """Continuous ranked probability score of `Y` (n_rows, n_targets)."""
+        return finite_crps(self._marginals.crps, Y)
 
 
 def joint_distribution(

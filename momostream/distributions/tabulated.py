@@ -141,7 +141,7 @@ def quantiles(p: FloatArray, sign: FloatArray, components: Components) -> tuple[
 
 
 def tails(Y: FloatArray, components: Components) -> tuple[FloatArray, FloatArray, int]:
-    """Probabilities of at most and of more than `Y` (..., n_rows, n_targets), to 1e-10 of their size; as `quantiles`."""
+    """Probabilities of at most and of more than `Y` (..., n_rows, n_targets), to 1e-10 of their size."""
     dofs, coefficients = tables()
     values = _shaped(Y)
     found = np.empty((2, *values.shape))

@@ -14,7 +14,9 @@ from momostream.distributions.copula import CopulaDistribution
 from momostream.distributions.joint import Distribution, MixtureDistribution
 from momostream.distributions.marginals import Marginals
 from momostream.distributions.mixtures import Mixture, StudentT
+from momostream.distributions.planes import DOF, LOCATION, SCALE, WEIGHT
 from momostream.distributions.prediction import Prediction
+from momostream.distributions.stacked import StackedDistribution
 
 TARGETS = ("wind", "power", ("pitch", 1))
 S = np.array([[1.0, 0.8, 0.1], [0.8, 4.0, -0.3], [0.1, -0.3, 0.5]])
@@ -200,3 +202,24 @@ def test_html_is_escaped_and_complete():
     text = Prediction(("<b>", "power & wind"), distribution.mean[0], distribution)._repr_html_()
     assert "<b>" not in text and "&lt;b&gt;" in text and "power &amp; wind" in text
     assert text.count("<tr>") == 3 and "<td>2.645</td>" in text
+
+
+@pytest.mark.parametrize("dof", [8.0, 5.0])
+def test_single_targets_of_a_stack_need_no_copula(dof):
+    # 5 degrees of freedom are not tabulated.
+    planes = np.ones((5, 2, 3))
+    planes[LOCATION], planes[SCALE], planes[DOF], planes[WEIGHT] = [MEAN, MEAN + 2.0], [[1.0], [0.3]], dof, 0.5
+    stacked = StackedDistribution(planes, np.eye(3), 8.0, None)
+    prediction, joint = Prediction(TARGETS, MEAN + 1.0, stacked), stacked()
+    assert_array_equal(list(prediction.interval(0.8).values()), np.stack(joint.interval(0.8))[:, 0].T)
+    assert_array_equal(list(prediction.std.values()), joint.std[0])
+    for name in ("log_pdf_each", "cdf", "crps"):
+        assert list(getattr(prediction, name)(Y).values()) == getattr(joint, name)(ROW)[0].tolist()
+    assert prediction._distribution is stacked
+
+
+def test_weights_of_a_stack_that_do_not_sum_to_one_are_an_error():
+    planes = np.ones((5, 2, 3))
+    planes[DOF] = 8.0
+    with pytest.raises(ValueError, match="weights must be non-negative and sum to one"):
+        Prediction(TARGETS, MEAN, StackedDistribution(planes, np.eye(3), 8.0, None)).interval(0.9)

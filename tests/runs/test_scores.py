@@ -221,7 +221,7 @@ class _Law:
     targets = ("power",)
 
     @property
-    def distribution(self):
+    def each(self):
         return self
 
     def cdf(self, Y):

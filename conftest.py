@@ -20,6 +20,7 @@ settings.load_profile("ci")
 TIERS = {
     ".": "unit",
     "tests/estimators/test_river_forecaster.py": "contract",
+    "tests/estimators/test_river_monitor.py": "contract",
     "tests/estimators/test_river_regressor.py": "contract",
     "tests/cli": "system",
     "tests/docs": "system",

@@ -1,7 +1,8 @@
 """Online forecasts of multivariate sensor feeds with honest joint uncertainty.
 
 The model is MOMoGP [1]_: a probabilistic circuit of sums, gates on inputs and splits of the targets over Gaussian
-processes. `MOMoGPForecaster` and `MOMoGPRegressor` learn from a stream and follow the interfaces of river;
+processes. `MOMoGPForecaster` and `MOMoGPRegressor` learn from a stream and follow the interfaces of river, and so does
+`MOMoGPMonitor`, which watches a feed for faults;
 `momostream.sklearn.MOMoGPRegressor` is the estimator for tables.
 
 Importing the package is cheap: exported names are loaded at first use.
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from .batch.nodes import Circuit
     from .estimators.backtest import backtest
     from .estimators.forecaster import MOMoGPForecaster
+    from .estimators.monitor import MOMoGPMonitor
     from .estimators.presets import PRESETS, STREAM_PRESETS
     from .estimators.regressor import MOMoGPRegressor
     from .storage.models import load
@@ -33,6 +35,7 @@ __all__ = [
     "STREAM_PRESETS",
     "Circuit",
     "MOMoGPForecaster",
+    "MOMoGPMonitor",
     "MOMoGPRegressor",
     "__version__",
     "backtest",
@@ -44,6 +47,7 @@ _HOMES = {
     "STREAM_PRESETS": "momostream.estimators.presets",
     "Circuit": "momostream.batch.nodes",
     "MOMoGPForecaster": "momostream.estimators.forecaster",
+    "MOMoGPMonitor": "momostream.estimators.monitor",
     "MOMoGPRegressor": "momostream.estimators.regressor",
     "backtest": "momostream.estimators.backtest",
     "load": "momostream.storage.models",

@@ -25,6 +25,7 @@ PACKAGES = [
     "batch",
     "stream",
     "horizon",
+    "monitor",
     "estimators",
     "feeds",
     "storage",
@@ -52,6 +53,7 @@ THIRD_PARTY = {
     "batch": {"numpy", "scipy", "joblib", "tqdm"},
     "stream": {"numpy", "scipy"},
     "horizon": {"numpy", "scipy"},
+    "monitor": {"numpy", "scipy"},
 }
 # Distributions are shown as frames, converted to river's and drawn; all that inside functions.
 INSIDE_FUNCTIONS = {"pandas", "river", "matplotlib"}

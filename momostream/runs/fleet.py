@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
+from momostream.estimators.monitor import MOMoGPMonitor
 from momostream.estimators.regressor import LEAST_PARAMETER, MOMoGPRegressor
 from momostream.estimators.vocabulary import Vocabulary
 from momostream.storage.blocks import Packed
@@ -124,7 +125,7 @@ class Fleet:
 
     # ------------------------------------------------------------------ rows
 
-    def learn_one(self, key: Any, x: Mapping[Any, Any] | None, y: Any) -> None:
+    def learn_one(self, key: Any, x: Mapping[Any, Any] | None, y: Any = None) -> None:
         """Learn one row of a key; the first row of a key makes its model.
 
         Parameters
@@ -132,9 +133,9 @@ class Fleet:
         key
             A text, a whole number, or a tuple of such.
         x
-            Inputs by name.
+            Inputs by name; for monitors all columns.
         y
-            Targets by name; for forecasters the series.
+            Targets by name; for forecasters the series; None for monitors.
         """
         key = plain_key(key)
         found = self._find(key)
@@ -154,6 +155,13 @@ class Fleet:
             raise TypeError(f"the model of {key!r} forecasts series: use forecast")
         return model.predict_one(x, with_dist)
 
+    def score_one(self, key: Any, x: Mapping[Any, Any]) -> float:
+        """Score one row; an unknown key gives what a monitor without rows gives, 0."""
+        model = self._find_or_make(key)
+        if not isinstance(model, MOMoGPMonitor):
+            raise TypeError(f"the model of {key!r} is not a monitor: use a template of MOMoGPMonitor")
+        return model.score_one(x)
+
     def forecast(
         self, key: Any, horizon: int, xs: Iterable[Mapping[Any, Any] | None] | None = None, with_dist: bool = False
     ) -> Any:
@@ -161,6 +169,8 @@ class Fleet:
         model = self._find_or_make(key)
         if isinstance(model, MOMoGPRegressor):
             raise TypeError(f"the model of {key!r} predicts rows from their inputs: use predict_one")
+        if isinstance(model, MOMoGPMonitor):
+            raise TypeError(f"the model of {key!r} watches rows: use score_one")
         return model.forecast(horizon, xs, with_dist) if model.series else []
 
     def model(self, key: Any) -> Any:
@@ -349,6 +359,8 @@ class Fleet:
 def _learn(model: Model, x: Mapping[Any, Any] | None, y: Any) -> None:
     if isinstance(model, MOMoGPRegressor):
         model.learn_one({} if x is None else x, y)
+    elif isinstance(model, MOMoGPMonitor):
+        model.learn_one({} if x is None else x)
     else:
         model.learn_one(y, x)
 

@@ -17,10 +17,9 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 from momostream.storage import container, models
 
 if TYPE_CHECKING:
-    from momostream.estimators.forecaster import MOMoGPForecaster
-    from momostream.estimators.regressor import MOMoGPRegressor
+    from momostream.storage.models import SavedModel
 
-    Model: TypeAlias = MOMoGPRegressor | MOMoGPForecaster
+    Model: TypeAlias = SavedModel
 
 __all__ = ["POSITION_BITS", "Changes", "Packed", "Parts", "digest"]
 

@@ -9,23 +9,27 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from os import PathLike
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 from river import base
 
+from momostream.estimators.monitor import MOMoGPMonitor
 from momostream.estimators.regressor import MOMoGPRegressor
 from momostream.storage import container
 
 if TYPE_CHECKING:
     from momostream.estimators.forecaster import MOMoGPForecaster
 
+    SavedModel: TypeAlias = MOMoGPRegressor | MOMoGPForecaster | MOMoGPMonitor
+
 __all__ = ["from_tree", "load", "save", "to_tree"]
 
-REGRESSOR, FORECASTER = "regressor", "forecaster"
+REGRESSOR, FORECASTER, MONITOR = "regressor", "forecaster", "monitor"
+KINDS = (REGRESSOR, FORECASTER, MONITOR)
 
 
-def save(model: MOMoGPRegressor | MOMoGPForecaster, path: str | PathLike[str]) -> None:
+def save(model: SavedModel, path: str | PathLike[str]) -> None:
     """Write a model to a file, all or nothing.
 
     Parameters
@@ -58,7 +62,8 @@ def save(model: MOMoGPRegressor | MOMoGPForecaster, path: str | PathLike[str]) -
 def load(path: str | PathLike[str]) -> Any:
     """Read a model that `save` wrote.
 
-    A `momostream.MOMoGPRegressor`, a `momostream.MOMoGPForecaster` or a `momostream.sklearn.MOMoGPRegressor`.
+    A `momostream.MOMoGPRegressor`, a `momostream.MOMoGPForecaster`, a `momostream.MOMoGPMonitor` or a
+    `momostream.sklearn.MOMoGPRegressor`.
 
     Raises
     ------
@@ -66,8 +71,8 @@ def load(path: str | PathLike[str]) -> Any:
         The file is not a momostream file, is cut off or altered, or comes from a newer version.
     """
     kind, tree = container.read(path)
-    if kind not in {REGRESSOR, FORECASTER, "table"}:
-        raise container.FileFormatError(f"{path}: holds a {kind}, expected a {REGRESSOR} or a {FORECASTER}")
+    if kind not in {*KINDS, "table"}:
+        raise container.FileFormatError(f"{path}: holds a {kind}, expected one of {', '.join(KINDS)}, table")
     try:
         if kind == "table":
             # Here and not above: most models are not of this kind, and scikit-learn takes 2 s to import.
@@ -79,39 +84,43 @@ def load(path: str | PathLike[str]) -> Any:
         raise container.FileFormatError(f"{path}: the contents do not fit this version ({error})") from error
 
 
-def to_tree(model: MOMoGPRegressor | MOMoGPForecaster) -> tuple[str, dict[str, Any]]:
+def to_tree(model: SavedModel) -> tuple[str, dict[str, Any]]:
     """The kind of a model, and its parameters and state as plain data that `momostream.storage.container` takes.
 
     Arrays may be the model's own: hold its lock, or let it learn nothing, until they have been used.
     """
-    kind = REGRESSOR if isinstance(model, MOMoGPRegressor) else FORECASTER
+    kind = MONITOR if isinstance(model, MOMoGPMonitor) else FORECASTER
+    if isinstance(model, MOMoGPRegressor):
+        kind = REGRESSOR
     return kind, {"parameters": _plain_parameters(model), "state": model._state()}
 
 
-def from_tree(kind: str, tree: Mapping[str, Any]) -> MOMoGPRegressor | MOMoGPForecaster:
+def from_tree(kind: str, tree: Mapping[str, Any]) -> SavedModel:
     """The model that `to_tree` took apart."""
     parameters = dict(tree["parameters"])
     for name in ("bounds", "transforms"):
-        if parameters[name] is not None:
+        if parameters.get(name) is not None:
             parameters[name] = dict(parameters[name])
     model = _fresh(kind, parameters)
     model._restore(tree["state"])
     return model
 
 
-def _fresh(kind: str, parameters: dict[str, Any]) -> MOMoGPRegressor | MOMoGPForecaster:
+def _fresh(kind: str, parameters: dict[str, Any]) -> SavedModel:
     if kind == REGRESSOR:
         detector = parameters.pop("drift_detector")
         return MOMoGPRegressor(**parameters, drift_detector=_detector(detector))
+    if kind == MONITOR:
+        return MOMoGPMonitor(**parameters)
     # Here and not above: river.time_series takes 2 s to import.
     from momostream.estimators.forecaster import MOMoGPForecaster
 
     return MOMoGPForecaster(**parameters)
 
 
-def _plain_parameters(model: MOMoGPRegressor | MOMoGPForecaster) -> dict[str, Any]:
+def _plain_parameters(model: SavedModel) -> dict[str, Any]:
     parameters = dict(model._get_params())
-    for name in ("bounds", "transforms"):
+    for name in {"bounds", "transforms"} & parameters.keys():
         value = parameters[name]
         # Names of targets need not be strings.
         parameters[name] = None if value is None else [[key, item] for key, item in value.items()]

@@ -154,11 +154,12 @@ def test_there_are_pages_with_code():
 
 
 def facades() -> dict[str, Any]:
-    from momostream import MOMoGPForecaster, MOMoGPRegressor
+    from momostream import MOMoGPForecaster, MOMoGPMonitor, MOMoGPRegressor
     from momostream.sklearn import MOMoGPRegressor as TableRegressor
 
     return {
         "momostream.MOMoGPForecaster": MOMoGPForecaster,
+        "momostream.MOMoGPMonitor": MOMoGPMonitor,
         "momostream.MOMoGPRegressor": MOMoGPRegressor,
         "momostream.sklearn.MOMoGPRegressor": TableRegressor,
     }

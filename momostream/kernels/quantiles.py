@@ -206,7 +206,7 @@ def _solve(p, n, dofs, tables, work, found):
         if F > 0.0 and f > 0.0:
             gap = log_p - math.log(F)
             step = gap * F / f
-            bend = 1.0 + 0.5 * gap * (found[2] * F / (f * f) - 1.0)
+            bend = 1.0 + 0.5 * gap * (found[2] / f * (F / f) - 1.0)
             step /= min(max(bend, 0.5), 2.0)
         good = low <= x + step <= high and abs(step) <= 0.5 * last
         if good:

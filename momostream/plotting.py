@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from momostream.show.plots import (
+    plot_backtest,
     plot_calibration,
     plot_circuit,
     plot_correlation,
@@ -15,6 +16,7 @@ from momostream.show.plots import (
 )
 
 __all__ = [
+    "plot_backtest",
     "plot_calibration",
     "plot_circuit",
     "plot_correlation",

@@ -166,7 +166,10 @@ def _write_forecast(saved: SavedModel, horizon: int | None, writing: Writing, is
     text = lines.text(row, PredictedValues.of(distribution, targets, writing.level))
     _write_text(output, text, lines.header, is_first)
     if writing.plot is not None:
-        distribution.plot().savefig(writing.plot, dpi=150)
+        # Here and not above: most forecasts are not drawn. Without pyplot, which would choose a backend.
+        from momostream.show.plots import plot_forecast
+
+        plot_forecast(distribution).savefig(writing.plot, dpi=150)
         notify(f"plot: {writing.plot}")
 
 

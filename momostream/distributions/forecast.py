@@ -438,11 +438,17 @@ class Forecast:
         ax: Axes | Sequence[Axes] | None = None,
         history: pd.DataFrame | None = None,
         levels: Sequence[float] = (0.5, 0.9),
+        actual: pd.DataFrame | None = None,
     ) -> Figure:
-        """Draw a fan for each series; see `momostream.show.plots.plot_forecast`."""
-        from momostream.show import plots
+        """Draw a fan for each series; see `momostream.show.plots.plot_forecast`.
 
-        return plots.plot_forecast(self, history, levels, ax)
+        A new figure is made by pyplot: ``plt.savefig`` and ``plt.show`` know it.
+        """
+        from momostream.show import plots
+        from momostream.show.plots.figures import by_pyplot
+
+        with by_pyplot():
+            return plots.plot_forecast(self, history, levels, ax, actual)
 
     def __len__(self) -> int:
         """Return the number of steps."""

@@ -75,7 +75,7 @@ def _from_array(values: NDArray[Any], what: str, stem: str, known: Sequence[Hash
     if known and not {*names} & {*known}:
         columns = ", ".join(map(repr, known))
         raise ValueError(f"{what} has no names, and the model has learnt the columns {columns}: use a frame with them")
-    return pd.DataFrame(values.reshape(len(values), -1), columns=names)
+    return pd.DataFrame(values.reshape(len(values), len(names)), columns=names)
 
 
 def _from_polars(column: Any) -> Any:

@@ -7,13 +7,19 @@ from collections.abc import Hashable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from functools import cached_property
 from itertools import islice
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
 from momostream.distributions.scores import absolute_error, is_inside, squared_error
+from momostream.estimators._frames import as_frame
+from momostream.estimators._long import long_names, to_wide, wide_inputs
+from momostream.horizon.durations import n_steps_of
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 __all__ = ["Backtest", "backtest"]
 
@@ -22,12 +28,14 @@ Array = NDArray[np.float64]
 # Under this name the times of the index are handed to a model that has no name for them.
 TIME = "time of the row"
 OVERALL = "all series"
+# Scores in the units of a series: their mean over several series has none.
+IN_UNITS = ("MAE", "RMSE", "CRPS")
 
 
 def backtest(
     model: Any,
-    frame: pd.DataFrame,
-    horizon: int | None = None,
+    frame: Any,
+    horizon: int | str | None = None,
     *,
     inputs: Sequence[Hashable] = (),
     known: Sequence[Hashable] = (),
@@ -35,6 +43,7 @@ def backtest(
     step: int = 1,
     levels: Sequence[float] = (0.5, 0.9),
     progress: bool = True,
+    long: bool | Sequence[Hashable] | None = None,
 ) -> Backtest:
     """Learn a frame row by row, forecast on the way, and compare the forecasts with the rows that followed.
 
@@ -44,10 +53,11 @@ def backtest(
         `momostream.MOMoGPForecaster`, or any forecaster with river's ``learn_one(y, x)`` and ``forecast(horizon, xs)``;
         these give points only, and get plain numbers if the frame has one series. A copy of the model is used.
     frame
-        A column for each series and input, rows in order of time. An index of dates is the time of the rows, unless
-        the model names a column for it; forecasts with times are compared with the rows at these times.
+        A column for each series and input, rows in order of time: a frame or Series of pandas or polars, or an array.
+        An index of dates or periods is the time of the rows, unless the model names a column for it; forecasts with
+        times are compared with the rows at these times.
     horizon
-        Steps of each forecast; that of the model by default.
+        Steps of each forecast, or a span such as ``"6h"``; that of the model by default.
     inputs
         Columns that are inputs. The model learns them with each row, and does not see those of rows to come.
     known
@@ -60,6 +70,8 @@ def backtest(
         Probabilities of the intervals.
     progress
         Whether to show a progress bar, on a terminal.
+    long
+        Whether the frame has one line for each series and time; as in `momostream.MOMoGPForecaster.fit`.
 
     Examples
     --------
@@ -79,7 +91,7 @@ def backtest(
                   MAE   RMSE   MASE
     wind        1.160  1.336  2.894
     power       70.55  81.29  3.027
-    all series  35.86  41.31  2.961
+    all series                2.961
     >>> last.forecasts.head(2).round(1)
        origin  step  time series   mean  actual
     0      59     1    60   wind    8.3     7.9
@@ -91,16 +103,20 @@ def backtest(
     >>> model = MOMoGPForecaster(horizon=6, seasons=24, experts=("season", "own lags"), seed=0)
     >>> found = backtest(model, frame, step=4)
     >>> list(found.summary.columns)
-    ['MAE', 'RMSE', 'MASE', 'CRPS', 'coverage 0.5', 'coverage 0.9']
-    >>> bool((found.scores["MAE"] < last.scores["MAE"]).all())
-    True
+    ['MAE', 'RMSE', 'MASE', 'CRPS', 'scaled CRPS', 'coverage 0.5', 'coverage 0.9']
+    >>> found.compare(last, ("momostream", "last value")).round(2)
+                momostream  last value  ratio  better
+    wind              0.75        2.89   0.26    0.95
+    power             0.79        3.03   0.26    0.93
+    all series        0.77        2.96   0.26    0.94
     """
     for given in (inputs, known):
         if isinstance(given, str):
             raise TypeError(f"expected a list of columns, got {given!r}")
     names = tuple(dict.fromkeys((*inputs, *known)))
+    frame = _read_table(frame, long, names)
     _check_frame(frame, names)
-    horizon = _check_horizon(model, horizon)
+    horizon = _check_horizon(model, horizon, frame)
     if not all(0.0 < level < 1.0 for level in levels):
         raise ValueError(f"levels={levels!r} is not accepted: use probabilities inside (0, 1)")
     first = max(len(frame) // 5, 2 * horizon) if start is None else _whole("start", start)
@@ -153,15 +169,16 @@ class Backtest:
         """Scores for each step and series over all forecasts.
 
         Mean absolute and root mean square error of the means; mean absolute scaled error, in units of the mean change
-        from row to row before the first forecast; continuous ranked probability score; share of values inside each
-        interval. Missing values are not scored; NaN if all are missing.
+        from row to row before the first forecast; continuous ranked probability score, in units of the series and
+        scaled in the same way; share of values inside each interval. Missing values are not scored; NaN if all are
+        missing.
         """
         table, actual = self.forecasts, self.forecasts["actual"]
         error = absolute_error(actual, table["mean"])
         units = table["series"].map(self.scale)
         columns = {"MAE": error, "RMSE": squared_error(actual, table["mean"]), "MASE": error / units}
         if "CRPS" in table:
-            columns["CRPS"] = table["CRPS"]
+            columns["CRPS"], columns["scaled CRPS"] = table["CRPS"], table["CRPS"] / units
             for level in self.levels:
                 lower, upper = table[f"lower {level:g}"], table[f"upper {level:g}"]
                 is_scored = actual.notna() & lower.notna()
@@ -172,16 +189,75 @@ class Backtest:
 
     @cached_property
     def summary(self) -> pd.DataFrame:
-        """Means over the steps of each series, and over all series."""
+        """Means over the steps of each series, and over all series; NaN where these have different units."""
         each = self.scores.groupby(level="series", sort=False).mean()
-        return pd.concat([each, each.mean().rename(OVERALL).to_frame().T]).rename_axis(index=None)
+        mean = each.mean()
+        if len(each) > 1:
+            mean[[name for name in IN_UNITS if name in mean.index]] = np.nan
+        return pd.concat([each, mean.rename(OVERALL).to_frame().T]).rename_axis(index=None)
+
+    def compare(
+        self, other: Backtest, names: tuple[str, str] = ("this", "other"), score: str | None = None
+    ) -> pd.DataFrame:
+        """Scores of two backtests over the same frame, beside each other, by series.
+
+        Parameters
+        ----------
+        other
+            Backtest of another model with forecasts of the same values. Values that one of them lacks are left out.
+        names
+            Names of the two.
+        score
+            ``"MASE"`` or ``"scaled CRPS"``; by default the latter if both give distributions, else the former.
+
+        Returns
+        -------
+        pandas.DataFrame
+            Both scores, their ratio (below 1: the first is better), and ``better``, the share of forecasts, each over
+            all its steps, in which the first had the smaller error.
+        """
+        keys = ["origin", "step", "series"]
+        if score is None:
+            score = "scaled CRPS" if "CRPS" in self.forecasts and "CRPS" in other.forecasts else "MASE"
+        if score not in ("MASE", "scaled CRPS"):
+            raise ValueError(f"score={score!r} is not accepted: use 'MASE' or 'scaled CRPS'")
+        tables = []
+        for each in (self, other):
+            table = each.forecasts
+            errors = absolute_error(table["actual"], table["mean"]) if score == "MASE" else table["CRPS"]
+            # In the units of the first: both must be measured alike.
+            tables.append(table[keys].assign(score=errors / table["series"].map(self.scale)))
+        both = tables[0].merge(tables[1], on=keys, suffixes=("", " other")).dropna()
+        if not len(both):
+            raise ValueError("the two backtests have no forecast in common: use the same frame, start and step")
+        order = [name for name in self.summary.index if name in set(both["series"])]
+        means = both.groupby("series", sort=False)[["score", "score other"]].mean().loc[order]
+        runs = both.groupby(["series", "origin"], sort=False)[["score", "score other"]].mean()
+        better = (runs["score"] < runs["score other"]).groupby(level="series").mean().loc[order]
+        found = means.set_axis(list(names), axis=1).assign(better=better)
+        found.loc[OVERALL] = found.mean()
+        found.insert(2, "ratio", found[names[0]] / found[names[1]])
+        return found.rename_axis(index=None)
+
+    def plot(self, score: str = "MASE") -> Figure:
+        """Draw a score and the coverage of the widest interval over the steps.
+
+        See `momostream.show.plots.plot_backtest`. The figure is made by pyplot: ``plt.savefig`` and ``plt.show`` know
+        it.
+        """
+        from momostream.show import plots
+        from momostream.show.plots.figures import by_pyplot
+
+        with by_pyplot():
+            return plots.plot_backtest(self, score)
 
     def __repr__(self) -> str:
         """Number of forecasts, steps and series, and the summary."""
         n_steps, n_series = (self.forecasts[name].nunique() for name in ("step", "series"))
         n_forecasts = len(self.forecasts) // max(n_steps * n_series, 1)
         title = f"Backtest: {n_forecasts} forecasts of {n_steps} steps, {n_series} series"
-        return f"{title}\n{self.summary.map('{:#.4g}'.format).to_string()}"
+        texts = self.summary.map(lambda value: "" if np.isnan(value) else f"{value:#.4g}")
+        return f"{title}\n{texts.to_string()}"
 
 
 class _Replay:
@@ -306,11 +382,16 @@ def _numbers(frame: pd.DataFrame, names: list[Any]) -> Array:
     return values
 
 
+def _read_table(table: Any, long: bool | Sequence[Hashable] | None, inputs: Sequence[Hashable]) -> pd.DataFrame:
+    """A table with a column for each series and input, and times in its index if it has periods."""
+    frame = as_frame(table, "frame", "y")
+    names = long_names(frame, long)
+    if names is not None:
+        frame = pd.concat([to_wide(frame, names), wide_inputs(frame, names, inputs, inputs)], axis=1)
+    return frame.to_timestamp() if isinstance(frame.index, pd.PeriodIndex) else frame
+
+
 def _check_frame(frame: Any, inputs: Sequence[Hashable]) -> None:
-    if not isinstance(frame, pd.DataFrame):
-        raise TypeError(f"frame must be a pandas DataFrame, got {type(frame).__name__}")
-    if not frame.columns.is_unique:
-        raise ValueError(f"frame has two columns {frame.columns[frame.columns.duplicated()][0]!r}")
     for name in inputs:
         if name not in frame.columns:
             raise ValueError(f"there is no input {name!r}; the columns are {', '.join(map(repr, frame.columns))}")
@@ -322,14 +403,27 @@ def _check_frame(frame: Any, inputs: Sequence[Hashable]) -> None:
             raise ValueError(f"the index of frame must increase: row {wrong[0] + 1} is {after}, after {before}")
 
 
-def _check_horizon(model: Any, horizon: int | None) -> int:
-    most = getattr(model, "horizon", None)
+def _check_horizon(model: Any, horizon: int | str | None, frame: pd.DataFrame) -> int:
+    most: Any = getattr(model, "horizon", None)
+    horizon, most = (_steps(span, model, frame) if isinstance(span, str) else span for span in (horizon, most))
     if horizon is None and most is None:
         raise ValueError(f"horizon is missing: {type(model).__name__} has none of its own")
     wanted = _whole("horizon", most if horizon is None else horizon)
     if most is not None and wanted > most and getattr(model, "strategy", "direct") == "direct":
         raise ValueError(f"horizon={wanted} is not accepted: the model forecasts {most} steps")
     return wanted
+
+
+def _steps(span: str, model: Any, frame: pd.DataFrame) -> int:
+    """A span in rows of the frame."""
+    time = getattr(model, "time", None)
+    times = pd.Series(frame[time]) if time in frame.columns else frame.index.to_series()
+    step = times.diff().median()
+    if not isinstance(step, pd.Timedelta) or pd.isna(step):
+        raise ValueError(
+            f"horizon={span!r} is a span of time, and the rows of frame have no times: use a number of steps"
+        )
+    return n_steps_of(span, step.total_seconds() * 1e6)
 
 
 def _whole(name: str, value: Any) -> int:

@@ -90,13 +90,17 @@ def test_scores_are_those_of_a_loop():
                 "RMSE": np.sqrt((error**2).mean()),
                 "MASE": np.abs(error).mean() / scale[name],
                 "CRPS": crps,
+                "scaled CRPS": crps / scale[name],
                 "coverage 0.8": np.mean(np.abs(error) < stats.norm.ppf(0.9)),
             }
             assert list(found.scores.columns) == list(expected)
             assert_allclose(found.scores.loc[(step, name)], list(expected.values()), rtol=1e-6)
     each = found.scores.groupby(level="series").mean()
     assert_allclose(found.summary.loc[["a", "b"]], each.loc[["a", "b"]])
-    assert_allclose(found.summary.loc["all series"], each.mean())
+    # Never a mean over different units.
+    overall = each.mean()
+    overall[["MAE", "RMSE", "CRPS"]] = np.nan
+    assert_allclose(found.summary.loc["all series"], overall)
 
 
 def test_forecasts_are_listed_one_by_one():
@@ -134,8 +138,8 @@ def test_a_series_that_never_comes_has_no_scores():
     found = backtest(model, frame, start=30)
     assert found.scores.xs("c", level="series").isna().all(axis=None)
     assert found.scores.xs("a", level="series").notna().all(axis=None)
-    assert found.summary.loc["all series"].notna().all()
-    assert "nan" in repr(found)
+    assert found.summary.loc["all series", ["MASE", "scaled CRPS", "coverage 0.9"]].notna().all()
+    assert "nan" not in repr(found)
 
 
 def test_a_constant_history_has_no_unit():
@@ -216,7 +220,7 @@ def test_a_model_goes_on_from_what_it_has_learnt(monkeypatch):
 @pytest.mark.parametrize("model", [time_series.HoltWinters(alpha=0.3), time_series.SNARIMAX(p=2, d=0, q=0)])
 def test_forecasters_of_river(model):
     found = backtest(model, walk(60, names=("a",)), 3, start=30, step=5)
-    assert found.summary.notna().all(axis=None)
+    assert found.summary.drop("all series").notna().all(axis=None)
 
 
 def test_a_forecaster_that_knows_nothing_yet_is_not_scored():
@@ -369,8 +373,8 @@ def test_rows_out_of_order_are_refused(index, order):
 
 
 def test_what_is_no_frame_of_numbers_is_refused():
-    with pytest.raises(TypeError, match="DataFrame, got ndarray"):
-        backtest(LastValue(), np.zeros((30, 2)), 2)
+    with pytest.raises(TypeError, match="got dict"):
+        backtest(LastValue(), {"a": [1.0]}, 2)
     with pytest.raises(TypeError, match="the column 'c' is not a series of numbers"):
         backtest(LastValue(), walk(30).assign(c="x"), 2)
     with pytest.raises(ValueError, match="two columns 'a'"):
@@ -382,7 +386,7 @@ def test_missing_values_of_every_kind():
     frame.loc[3, "a"] = pd.NA
     frame.loc[4, "b"] = None
     found = backtest(MOMoGPForecaster(horizon=2, **QUICK), frame, start=20)
-    assert found.summary.notna().all(axis=None)
+    assert found.summary.drop("all series").notna().all(axis=None)
 
 
 def test_frames_may_have_any_index():
@@ -409,3 +413,51 @@ def test_a_model_that_goes_on_after_the_frame_says_so():
     model = MOMoGPForecaster(horizon=2, experts=("last value",)).fit(frame)
     with pytest.raises(ValueError, match="no forecast could be compared|comes before|repeats"):
         backtest(model, frame, progress=False)
+
+
+# ------------------------------------------------------------------ other tables, spans, comparisons, plots
+
+
+def test_other_tables_are_frames():
+    frame = walk(60)[["a", "b"]]
+    frame.index = pd.date_range("2024-01-01", periods=60, freq="h")
+    expected = backtest(MOMoGPForecaster(horizon=2, **QUICK), frame, step=9)
+    lines = frame.rename_axis("ds").reset_index().melt("ds", var_name="unique_id", value_name="y")
+    periods = frame.set_axis(frame.index.to_period("h"), axis=0)
+    for table in (lines, periods):
+        found = backtest(MOMoGPForecaster(horizon=2, **QUICK), table, "2h", step=9)
+        pd.testing.assert_frame_equal(found.scores, expected.scores)
+    assert backtest(LastValue(), frame["a"], 2, step=9).summary.index.tolist() == ["a", "all series"]
+    assert backtest(LastValue(), frame["a"].to_numpy(), 2, step=9).summary.index.tolist() == ["y", "all series"]
+    with pytest.raises(ValueError, match="horizon='2h' is a span of time, and the rows of frame have no times"):
+        backtest(LastValue(), walk(60), "2h")
+
+
+def test_comparisons_are_of_the_same_values():
+    frame = walk(60)
+    mine, other = backtest(NormalLaw(), frame, 2, start=20, step=4), backtest(LastValue(), frame, 2, start=20, step=4)
+    found = mine.compare(other, ("normal", "last"))
+    # Both forecast the last value.
+    assert (found["ratio"] == 1.0).all() and (found["better"] == 0.0).all()
+    assert_allclose(found.loc["all series", "normal"], mine.summary.loc["all series", "MASE"])
+    worse = backtest(LastValue(), frame, 2, start=20, step=4)
+    worse.forecasts["mean"] += 100.0
+    found = mine.compare(worse)
+    assert (found["ratio"] < 0.1).all() and (found["better"] == 1.0).all()
+    assert_allclose(mine.compare(mine)["this"], mine.summary["scaled CRPS"])
+    with pytest.raises(ValueError, match="no forecast in common"):
+        mine.compare(backtest(LastValue(), frame, 2, start=21, step=4))
+    with pytest.raises(ValueError, match="score='MAE' is not accepted"):
+        mine.compare(other, score="MAE")
+
+
+def test_plots_are_known_to_pyplot():
+    from matplotlib import pyplot
+
+    pyplot.close("all")
+    found = backtest(NormalLaw(), walk(60), 2, start=20, step=4)
+    assert pyplot.figure(found.plot().number) is pyplot.gcf()
+    assert [len(ax.lines) for ax in pyplot.gcf().axes] == [2, 3]
+    with pytest.raises(ValueError, match="score='MAE' is not accepted: use one of 'MASE', 'scaled CRPS'"):
+        found.plot("MAE")
+    pyplot.close("all")

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any
 
 import numpy as np
@@ -18,6 +21,7 @@ __all__ = [
     "PALETTE",
     "SLANTED",
     "Array",
+    "by_pyplot",
     "figure_of",
     "format_times",
     "left_out",
@@ -41,16 +45,39 @@ GREY, GRID = "#666666", "#dddddd"
 SLANTED: dict[str, Any] = {"rotation": 40, "ha": "right", "rotation_mode": "anchor"}
 
 
+_BY_PYPLOT: ContextVar[bool] = ContextVar("by_pyplot", default=False)
+
+
+@contextmanager
+def by_pyplot() -> Iterator[None]:
+    """Make new figures by pyplot, so that ``plt.savefig`` and ``plt.show`` know them."""
+    token = _BY_PYPLOT.set(True)
+    try:
+        yield
+    finally:
+        _BY_PYPLOT.reset(token)
+
+
+def _new_figure(width: float, height: float) -> Figure:
+    """A figure of this size in inches."""
+    settings: dict[str, Any] = {"figsize": (width, height), "layout": "constrained", "dpi": 150}
+    if _BY_PYPLOT.get():
+        from matplotlib import pyplot
+
+        return pyplot.figure(**settings)
+    # By default not by pyplot: it would keep the figure alive until someone closes it.
+    return Figure(**settings)
+
+
 def new_axes(width: float, height: float) -> Axes:
     """Axes of a new figure of this size in inches."""
-    # Not by pyplot: it would keep the figure alive until someone closes it.
-    return Figure(figsize=(width, height), layout="constrained", dpi=150).add_subplot()
+    return _new_figure(width, height).add_subplot()
 
 
 def new_panels(n: int, n_columns: int, width: float, height: float, note: str = "") -> list[Axes]:
     """Axes of a new figure, in rows of this height in inches, with a note below them."""
     n_rows = -(-n // n_columns)
-    figure = Figure(figsize=(width, 0.8 + height * n_rows), layout="constrained", dpi=150)
+    figure = _new_figure(width, 0.8 + height * n_rows)
     grid = list(figure.subplots(n_rows, n_columns, sharex=True, squeeze=False).ravel())
     for spare in grid[n:]:
         spare.remove()

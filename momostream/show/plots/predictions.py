@@ -13,6 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 from momostream.distributions.forecast import Forecast
 from momostream.distributions.joint import Distribution
 from momostream.distributions.prediction import Prediction
+from momostream.estimators._frames import as_frame
 from momostream.show.outline import named
 from momostream.show.plots.figures import (
     MOST_CELLS,
@@ -33,6 +34,9 @@ if TYPE_CHECKING:
 
 
 __all__ = ["plot_correlation", "plot_forecast", "plot_prediction"]
+
+# History is drawn this many times as far as the fan, and at least so many rows of it.
+PAST, LEAST_PAST = 3, 12
 
 
 def plot_prediction(
@@ -119,8 +123,9 @@ def plot_forecast(
     history: pd.DataFrame | None = None,
     levels: Sequence[float] = (0.5, 0.9),
     ax: Axes | Sequence[Axes] | None = None,
+    actual: pd.DataFrame | None = None,
 ) -> Figure:
-    """Draw each series of a forecast: its past, a fan of central intervals, and the median.
+    """Draw each series of a forecast: its past, a fan of central intervals, the median, and the values that came.
 
     Parameters
     ----------
@@ -128,11 +133,14 @@ def plot_forecast(
         The result of ``forecast(horizon, with_dist=True)``.
     history
         Rows before the forecast, one column per series; a series without a column is drawn without its past. If steps
-        are numbered, the rows are counted backwards from 0, else their index must hold times, as the forecast does.
+        are numbered, the rows are counted backwards from 0, else their index must hold times, as the forecast does. The
+        last part is drawn, three times as long as the fan.
     levels
         Probabilities of the intervals.
     ax
         Axes to draw into, one for each series; None makes a figure of at most 12 series.
+    actual
+        Rows that came: one for each step, in order, or with the times of the steps in the index.
 
     Returns
     -------
@@ -151,13 +159,19 @@ def plot_forecast(
     """
     _check_levels(levels)
     names, axes, n_columns = _axes_by_series(forecast.series, ax)
-    x, medians = np.asarray(forecast.index), forecast.median.to_numpy()
+    index = _as_times(forecast.index)
+    x, medians = np.asarray(index), forecast.median.to_numpy()
+    past = None if history is None else _last_part(_table(history), index)
+    came = None if actual is None else _beside(_table(actual), index)
     intervals = {level: forecast.interval(level).to_numpy() for level in levels}
     for j, (name, axis) in enumerate(zip(names, axes, strict=True)):
         sides = {level: [both[:, 2 * j], both[:, 2 * j + 1]] for level, both in intervals.items()}
         _draw_fan(axis, x, sides, medians[:, j])
-        if history is not None and name in history.columns:
-            _draw_history(axis, history[name], is_numbered=forecast.index.name == "step")
+        if past is not None and name in past.columns:
+            axis.plot(past.index.to_numpy(), past[name].to_numpy(dtype=np.float64), "k-", lw=0.8, label="history")
+        if came is not None and name in came.columns:
+            values = came[name].to_numpy(dtype=np.float64)
+            axis.plot(came.index.to_numpy(), values, "k.", ms=4, label="actual")
         axis.set_ylabel(named(name, 20) if n_columns == 1 else named(name, 18, 3), size=10 if n_columns == 1 else 8)
         axis.margins(x=0.01)
         format_times(axis, x)
@@ -186,9 +200,35 @@ def _check_levels(levels: Sequence[float]) -> None:
         raise ValueError("levels is empty: name at least one probability between 0 and 1")
 
 
-def _draw_history(ax: Axes, values: pd.Series[float], is_numbered: bool) -> None:
-    before = np.arange(1 - len(values), 1) if is_numbered else np.asarray(values.index)
-    ax.plot(before, values.to_numpy(dtype=np.float64), "k-", lw=0.8, label="history")
+def _table(rows: Any) -> pd.DataFrame:
+    """Rows as a frame whose times, if it has any, can be drawn."""
+    frame = as_frame(rows, "rows", "y")
+    return frame.set_axis(_as_times(frame.index), axis=0)
+
+
+def _as_times(index: pd.Index[Any]) -> pd.Index[Any]:
+    """Periods as their beginnings; all else as it is."""
+    return index.to_timestamp() if hasattr(index, "to_timestamp") else index
+
+
+def _last_part(history: pd.DataFrame, steps: pd.Index[Any]) -> pd.DataFrame:
+    """The last rows, over a stretch that is PAST times as long as the steps; numbered up to 0 if steps are numbers."""
+    if steps.name == "step":
+        return history.set_axis(np.arange(1 - len(history), 1), axis=0)[-max(PAST * len(steps), LEAST_PAST) :]
+    if not len(history) or not isinstance(history.index, type(steps)):
+        return history
+    step = (steps[-1] - steps[0]) / max(len(steps) - 1, 1) if len(steps) > 1 else steps[0] - history.index[-1]
+    begin = steps[0] - max(PAST * len(steps), LEAST_PAST) * step
+    # Times of different zones, or none, cannot be compared; all is drawn then.
+    same = getattr(history.index, "tz", None) is None or getattr(steps, "tz", None) is not None
+    return history[history.index >= begin] if same else history
+
+
+def _beside(actual: pd.DataFrame, steps: pd.Index[Any]) -> pd.DataFrame:
+    """Values that came, at the times of the steps; by their order if they have no times."""
+    if isinstance(actual.index, type(steps)) and steps.name == "time":
+        return actual[(actual.index >= steps[0]) & (actual.index <= steps[-1])]
+    return actual[: len(steps)].set_axis(steps[: len(actual)], axis=0)
 
 
 def plot_correlation(

@@ -194,3 +194,26 @@ def test_correlation_mistakes_are_named(distribution):
         plot_correlation(np.eye(2), names=["a"])
     with pytest.raises(IndexError):
         plot_correlation(distribution, row=20)
+
+
+def test_forecast_with_its_past_in_proportion_and_what_came():
+    from matplotlib import pyplot
+
+    from momostream import MOMoGPForecaster
+
+    pyplot.close("all")
+    index = pd.date_range("2024-03-01", periods=300, freq="10min")
+    frame = pd.DataFrame({"power": np.sin(np.arange(300.0) / 9)}, index=index)
+    model = MOMoGPForecaster(horizon=6, experts=("last value", "own lags"), seed=0).fit(frame[:-6])
+    for rows, history in ((frame, frame[:-6]), (frame.to_period("10min"), frame[:-6].to_period("10min"))):
+        figure = model.forecast(6, with_dist=True).plot(history=history, actual=rows[-6:])
+        assert pyplot.gcf() is figure
+        _, past, came = figure.axes[0].lines
+        assert len(past.get_xdata()) == 18 and past.get_ydata()[-1] == frame["power"].iloc[-7]
+        np.testing.assert_array_equal(came.get_ydata(), frame["power"][-6:])
+        texts = [text.get_text() for text in figure.axes[0].get_legend().get_texts()]
+        assert texts == ["90 %", "50 %", "median", "history", "actual"]
+    plain = MOMoGPForecaster(horizon=2, experts=("last value",)).fit(frame.reset_index(drop=True))
+    figure = plain.forecast(2, with_dist=True).plot(history=frame["power"].to_numpy()[:0], actual=[{"power": 1.0}])
+    assert [len(line.get_xdata()) for line in figure.axes[0].lines] == [2, 1]
+    pyplot.close("all")

@@ -284,7 +284,8 @@ class _Replay:
 
     def _read_rows(self, time: Hashable | None, inputs: list[Any]) -> Iterator[tuple[Any, Any]]:
         """Values and inputs of each row as models take them."""
-        given = self.frame[inputs].to_dict("records")
+        # Without columns, pandas 2 has no records at all.
+        given = self.frame[inputs].to_dict("records") if inputs else [{}] * len(self.frame)
         is_single = len(self.series) == 1 and not self.gives_distributions
         for values, x, moment in zip(self.values.tolist(), given, self.times, strict=True):
             y = values[0] if is_single else dict(zip(self.series, values, strict=True))
@@ -332,6 +333,8 @@ class _Replay:
             return self.frame.index[rows], rows
         if isinstance(self.times, pd.DatetimeIndex) and self.times.tz is not None:
             times = times.tz_convert(self.times.tz)
+        if isinstance(self.times, pd.DatetimeIndex):
+            times = times.as_unit(self.times.unit)
         # Rows may be missing, and others may come a little early or late.
         return times, self.times.get_indexer(times, method="nearest", tolerance=self._half_step)
 

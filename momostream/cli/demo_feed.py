@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -59,6 +61,20 @@ class TurbineFeed:
         """Do nothing."""
 
 
+@contextmanager
+def _page(run: Run) -> Iterator[None]:
+    """Serve a live page while the demonstration runs, where the packages for it are installed."""
+    if find_spec("starlette") is None or find_spec("uvicorn") is None:
+        yield
+        return
+    from momostream.cli.messages import notify
+    from momostream.cli.serve import serve_run
+
+    with serve_run(run, "127.0.0.1:0", None, "Simulated turbine", units=dict(WindTurbine.UNITS)) as address:
+        notify(f"live page while it runs: {address} (momostream demo --serve keeps one open)")
+        yield
+
+
 def run_demo(folder: Path, n_rows: int = 2400, horizon: int = 20, seed: int = 0) -> Path:
     """Stream a simulated turbine, forecast it once a second, show it, and write a report into a folder.
 
@@ -74,7 +90,7 @@ def run_demo(folder: Path, n_rows: int = 2400, horizon: int = 20, seed: int = 0)
     plan = Plan(SERIES, (), "time", horizon, every=EVERY)
     run = Run(TurbineFeed(turbine), Fleet(make_model(plan, {"seed": seed})), plan)
     assert run.track is not None
-    with view_for("simulated turbine", n_rows, dict(WindTurbine.UNITS)) as view:
+    with _page(run), view_for("simulated turbine", n_rows, dict(WindTurbine.UNITS)) as view:
         run.run(n_rows, view.update)
         view.show(run)
     speed = run.rows_per_second

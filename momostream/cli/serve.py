@@ -99,19 +99,35 @@ def _serve_farm(farm: Farm, requests: dict[str, ServedRequest]) -> None:
         FeedWorker(state, requests[state.name].opener(farm), _book_path(requests[state.name].storing.store))
         for state in states
     ]
-    for worker in workers:
-        worker.start()
+    webhooks = list(_webhooks(farm, requests))
+    for started in (*workers, *webhooks):
+        started.start()
     ended.wait()
     _log.info("stopping: feeds commit")
     for worker in workers:
         worker.stop()
     late = [worker.state.name for worker in workers if not worker.join(END_SECONDS)]
+    for webhook in webhooks:
+        webhook.stop()
     server.stop()
     if late:
         _log.error("%s did not end in time: rows since the last commit are read again", ", ".join(late))
     failed = [state.name for state in states if state.status == "failed"]
     if late or failed:
         raise typer.Exit(1)
+
+
+def _webhooks(farm: Farm, requests: dict[str, ServedRequest]) -> Iterator[Any]:
+    """What sends the alarms of each store to each address."""
+    from momostream.serve.security import read_secret
+    from momostream.serve.webhooks import Webhook
+
+    for config in farm.webhooks:
+        secret = read_secret("MOMOSTREAM_WEBHOOK_SECRET", config.secret_file, farm.folder)
+        for name, request in requests.items():
+            store = request.storing.store
+            assert store is not None
+            yield Webhook(name, store, store.with_name(f"{store.name}-page"), config.url, secret, config.timeout)
 
 
 def _signals() -> threading.Event:
@@ -213,12 +229,12 @@ def _destination(farm: Farm, name: str | None) -> str | None:
 def serve_run(
     run: Run,
     address: str,
-    alarm_level: float,
+    alarm_level: float | None,
     title: str,
     store: Path | None = None,
     units: dict[str, str] | None = None,
 ) -> Iterator[str]:
-    """Serve a page about a run that another thread takes to its end; gives its address."""
+    """Serve a page about a run that another thread takes to its end; gives its address. No level, no alarms."""
     from momostream.feeds.outputs import Sink
     from momostream.runs.run import Channel
     from momostream.serve.book import Book
@@ -231,9 +247,9 @@ def serve_run(
     tokens = Tokens.of(config, Path())
     check_address(config, tokens)
     name = re.sub(r"[^A-Za-z0-9_-]+", "-", Path(title).stem).strip("-")[:64] or "feed"
-    state = FeedState(FeedConfig(name, source="run", title=title, alarm_level=alarm_level, units=units or {}))
+    state = FeedState(FeedConfig(name, source="run", title=title, alarm_level=alarm_level or 0.999, units=units or {}))
     book = Book(_book_path(store))
-    if run.alarms is None:
+    if run.alarms is None and alarm_level is not None:
         # The page shows alarms even if nobody else asked for them.
         run.alarms = Channel("alarms", None if store is not None else Sink(BytesIO(), None))
     server = PageServer([state], config, tokens)

@@ -74,9 +74,8 @@ class Interface:
             config = state.config
             parser = RowParser(state.plan, config.sequence, config.time_format, self.config.max_rows)
             self.parsers[state.name] = parser
-        protocol = _is_line_protocol(request)
         try:
-            if protocol:
+            if _is_line_protocol(request, body):
                 rows = parser.line_protocol(body, request.query_params.get("precision", "ns"))
             else:
                 rows = parser.json_lines(body)
@@ -318,9 +317,12 @@ def _is_wanted(record: Any, which: str) -> bool:
     return which == "all" or record.is_open == (which == "open")
 
 
-def _is_line_protocol(request: Request) -> bool:
+def _is_line_protocol(request: Request, body: bytes) -> bool:
+    """Whether a body is line protocol: by what it is asked to be, else by its kind; browsers call all texts plain."""
+    asked = request.query_params.get("format")
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    return kind in {"text/plain", "application/vnd.influx"} or request.query_params.get("format") == "influx"
+    is_json = body.lstrip()[:1] in {b"{", b"["}
+    return asked == "influx" or (asked is None and kind in {"text/plain", "application/vnd.influx"} and not is_json)
 
 
 def _printable(text: str) -> str:

@@ -103,9 +103,11 @@ class View:
 def feed_overview(state: FeedState) -> dict[str, Any]:
     """Counts of a feed."""
     counts = state.counts()
+    kinds = [machine.time_kind for machine in list(state.machines.values())[:1]]
     return {
         "feed": state.name, "status": state.status, "problem": state.problem, "counts": counts,
         "machines": len(state.machines), "rows": state.n_rows, "rejected": state.n_bad,
+        "time_kind": kinds[0] if kinds else None,
     }  # fmt: skip
 
 

@@ -23,7 +23,7 @@ N_TURBINES, HORIZON = 24, 18
 # Rows of each turbine that are learnt before the page shows something, and rows per second from there on.
 FIRST_ROWS, PACE = 144, 1.0
 # A fault begins every so many rows of the farm, on one turbine after the other, and lasts so long.
-FAULT_EVERY, FAULT_ROWS, FAULT_DEGREES = 40, 12, 25.0
+FAULT_EVERY, FAULT_ROWS, FAULT_DEGREES = 40, 12, 60.0
 
 
 class FarmFeed(TurbineFeed):

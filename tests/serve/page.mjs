@@ -85,7 +85,7 @@ async function first() {
 }
 
 async function seen(page) {
-  await page.getByRole("button", { name: "All", exact: true }).click();
+  await page.locator("[data-which=all]").click();
   await page.waitForSelector(".seen");
   assert.match(await page.locator(".seen").first().textContent(), /Seen by Ann/);
 }

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from momostream import estimators
 from momostream.cli.options import ModelSettings
 
 if TYPE_CHECKING:
@@ -33,17 +34,14 @@ def parse_settings(settings: ModelSettings, horizon: int | None) -> dict[str, An
     parsed: dict[str, Any] = {} if settings.seed is None else {"seed": settings.seed}
     if not settings.set:
         return parsed
-    kind = _kind_of_model(horizon)
-    from inspect import signature
-
-    known = list(signature(kind).parameters)
+    kind, known = _parameters_of_model(horizon)
     for setting in settings.set:
         name, equals, text = setting.partition("=")
         if not equals:
             raise ValueError(f"--set {setting}: expected NAME=VALUE")
         if name not in known:
             hint = _did_you_mean(name, known) or f"; choose from {', '.join(known)}"
-            raise ValueError(f"--set {setting}: {kind.__name__} has no parameter {name!r}{hint}")
+            raise ValueError(f"--set {setting}: {kind} has no parameter {name!r}{hint}")
         try:
             parsed[name] = ast.literal_eval(text)
         except (ValueError, SyntaxError):
@@ -51,14 +49,16 @@ def parse_settings(settings: ModelSettings, horizon: int | None) -> dict[str, An
     return parsed
 
 
-def _kind_of_model(horizon: int | None) -> type:
-    if horizon is None:
-        from momostream.estimators.regressor import MOMoGPRegressor
+def _parameters_of_model(horizon: int | None) -> tuple[str, list[str]]:
+    """The class of the model and the names of its parameters.
 
-        return MOMoGPRegressor
-    from momostream.estimators.forecaster import MOMoGPForecaster
-
-    return MOMoGPForecaster
+    They are read from its source: an import would compile kernels first, and a wrong name would wait for that.
+    """
+    file, kind = ("regressor", "MOMoGPRegressor") if horizon is None else ("forecaster", "MOMoGPForecaster")
+    tree = ast.parse((Path(estimators.__file__).parent / f"{file}.py").read_text(encoding="utf-8"))
+    found = next(node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == kind)
+    init = next(node for node in found.body if isinstance(node, ast.FunctionDef) and node.name == "__init__")
+    return kind, [argument.arg for argument in (*init.args.args[1:], *init.args.kwonlyargs)]
 
 
 def _did_you_mean(name: str, known: Sequence[str]) -> str:

@@ -129,6 +129,7 @@ class RunRequest:
             notify("--kin is now called --warm-start; the old name still works")
         if self.warm_start and self.columns.horizon is not None:
             raise ValueError("--warm-start cannot be combined with --horizon: forecasters do not support it")
+        parse_settings(self.model, self.columns.horizon)
 
     @property
     def destinations(self) -> dict[str, str | None]:

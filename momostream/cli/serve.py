@@ -42,6 +42,8 @@ __all__ = ["serve", "serve_run"]
 
 # Seconds that feeds get to commit when the server ends.
 END_SECONDS = 60.0
+# Seconds between two looks at whether a feed still runs.
+WATCH_SECONDS = 0.5
 
 _log = logging.getLogger("momostream.serve")
 
@@ -81,12 +83,14 @@ def serve(
 
 
 def _serve_farm(farm: Farm, requests: dict[str, ServedRequest]) -> None:
-    from momostream.serve.security import Tokens
-    from momostream.serve.server import FeedWorker, PageServer, check_address
-    from momostream.serve.state import FeedState
+    from momostream.serve.security import Tokens, check_address
 
     tokens = Tokens.of(farm.serve, farm.folder)
     warning = check_address(farm.serve, tokens)
+    # Only now: these import the models, which a mistake need not wait for.
+    from momostream.serve.server import FeedWorker, PageServer
+    from momostream.serve.state import FeedState
+
     states = [FeedState(feed, farm.serve.history) for feed in farm.feeds]
     server = PageServer(states, farm.serve, tokens)
     ended = _signals()
@@ -102,7 +106,9 @@ def _serve_farm(farm: Farm, requests: dict[str, ServedRequest]) -> None:
     webhooks = list(_webhooks(farm, requests))
     for started in (*workers, *webhooks):
         started.start()
-    ended.wait()
+    # A process in which no feed runs is of use to nobody: whoever supervises it shall know.
+    while not ended.wait(WATCH_SECONDS) and any(state.status != "failed" for state in states):
+        pass
     _log.info("stopping: feeds commit")
     for worker in workers:
         worker.stop()
@@ -239,8 +245,8 @@ def serve_run(
     from momostream.runs.run import Channel
     from momostream.serve.book import Book
     from momostream.serve.config import FeedConfig, ServeConfig
-    from momostream.serve.security import Tokens
-    from momostream.serve.server import PageServer, check_address
+    from momostream.serve.security import Tokens, check_address
+    from momostream.serve.server import PageServer
     from momostream.serve.state import FeedState
 
     config = ServeConfig(address=address, title=title)

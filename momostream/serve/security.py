@@ -19,7 +19,7 @@ from momostream.serve.config import ServeConfig
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-__all__ = ["COOKIE", "Guard", "Rates", "Tokens", "is_loopback", "read_secret"]
+__all__ = ["COOKIE", "Guard", "Rates", "Tokens", "check_address", "is_loopback", "read_secret"]
 
 #: Cookie that the page has after a token was entered.
 COOKIE = "momostream"
@@ -102,6 +102,19 @@ def read_secret(variable: str, file: str | None, folder: Path) -> str | None:
     if not lines or not lines[0].strip():
         raise ValueError(f"{file}: the file of a secret is empty")
     return lines[0].strip()
+
+
+def check_address(config: ServeConfig, tokens: Tokens) -> str | None:
+    """Check that an address other than loopback has tokens; a warning where that was switched off."""
+    host, _ = config.host_and_port
+    if is_loopback(host) or tokens.are_needed:
+        return None
+    if not config.insecure:
+        raise ValueError(
+            f"{config.address} can be reached from other machines, and there is no token: set MOMOSTREAM_WRITE_TOKEN "
+            "or serve.write_token_file, or serve on 127.0.0.1"
+        )
+    return f"WARNING: everyone who reaches {config.address} can read all feeds, push rows and acknowledge alarms"
 
 
 def is_loopback(host: str) -> bool:

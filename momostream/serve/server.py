@@ -18,10 +18,10 @@ from momostream.runs.run import Run
 from momostream.serve.api import Interface, make_app
 from momostream.serve.book import Book
 from momostream.serve.config import ServeConfig
-from momostream.serve.security import Tokens, is_loopback
+from momostream.serve.security import Tokens
 from momostream.serve.state import FeedState
 
-__all__ = ["FeedWorker", "PageServer", "check_address"]
+__all__ = ["FeedWorker", "PageServer"]
 
 # Seconds until the first byte of a request, between requests, and for open pages when the server ends.
 HEADER_SECONDS, KEEP_SECONDS, END_SECONDS = 15.0, 30, 3
@@ -30,19 +30,6 @@ MOST_CONNECTIONS = 1000
 _log = logging.getLogger("momostream.serve")
 
 OpenRun = Callable[[], AbstractContextManager[tuple[Run, Any]]]
-
-
-def check_address(config: ServeConfig, tokens: Tokens) -> str | None:
-    """Check that an address other than loopback has tokens; a warning where that was switched off."""
-    host, _ = config.host_and_port
-    if is_loopback(host) or tokens.are_needed:
-        return None
-    if not config.insecure:
-        raise ValueError(
-            f"{config.address} can be reached from other machines, and there is no token: set MOMOSTREAM_WRITE_TOKEN "
-            "or serve.write_token_file, or serve on 127.0.0.1"
-        )
-    return f"WARNING: everyone who reaches {config.address} can read all feeds, push rows and acknowledge alarms"
 
 
 class FeedWorker:
@@ -75,6 +62,9 @@ class FeedWorker:
                 if self._is_stopping:
                     return
                 is_journal = self.state.config.is_pushed
+                if is_journal:
+                    # Before the feed is called running: from then on, rows are accepted.
+                    source.open()
                 self.state.begin(run, book, source if is_journal else None)
                 _log.info("%s: running, %s rows learnt so far", self.state.name, f"{run.n_rows:,}")
                 run.run(self.state.config.limit)

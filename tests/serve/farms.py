@@ -54,7 +54,7 @@ def running(folder, text=FARM, tokens=None):
     server = PageServer(states, farm.serve, tokens or Tokens())
     server.start()
     try:
-        wait_for(lambda: all(state.status != "starting" for state in states))
+        wait_for(lambda: all(state.status != "starting" for state in states), 300.0)
         with httpx.Client(base_url=server.address, timeout=30.0) as client:
             yield client, states[0]
     finally:
@@ -64,7 +64,7 @@ def running(folder, text=FARM, tokens=None):
         assert all(worker.join(30.0) for worker in workers)
 
 
-def wait_for(condition, seconds=30.0):
+def wait_for(condition, seconds=120.0):
     until = clock.monotonic() + seconds
     while not condition():
         assert clock.monotonic() < until, "waited in vain"

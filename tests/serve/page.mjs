@@ -76,7 +76,7 @@ async function first() {
   await push(hostile, 6);
   await page.waitForFunction((name) => [...document.querySelectorAll(".tile-name")].some((each) => each.textContent === name), hostile, { timeout: 30_000 });
   await page.locator(".tile", { hasText: "onerror" }).click();
-  await page.waitForFunction((name) => document.querySelector("#machine-name").textContent === name, hostile);
+  await page.waitForFunction((name) => document.querySelector("#machine-name")?.textContent === name, hostile);
   assert.equal(await page.locator("main img").count(), 0);
 
   await page.reload();

@@ -27,7 +27,7 @@ def demo(
 ) -> None:
     """Stream a simulated wind turbine, forecast it, and write a report; or, with --serve, watch a farm live.
 
-    Turbines are simulated by momostream itself; they are not the data set of the paper.
+    The wind is simulated by momostream itself; it is not the data set of the paper.
     """
     if serve:
         _serve_farm(address, seed or 0)

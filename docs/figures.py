@@ -1,10 +1,13 @@
 """Draws the pictures of the documentation: ``python docs/figures.py`` from the root of the repository.
 
-Same code, same pictures: seeds are fixed, and files carry no dates.
+Same code, same pictures: seeds are fixed, and files carry no dates. Only those of the page differ, because it is live.
 """
 
 from __future__ import annotations
 
+import os
+import shutil
+import subprocess
 from pathlib import Path
 
 import matplotlib
@@ -28,6 +31,11 @@ def keep(figure: Figure, name: str, dpi: int = 110) -> None:
     """Save a figure as a small PNG."""
     path = IMAGES / name
     figure.savefig(path, dpi=dpi, metadata={"Software": None})
+    shrink(path)
+
+
+def shrink(path: Path) -> None:
+    """Save a picture with few colours."""
     with Image.open(path) as image:
         small = image.convert("RGB").quantize(N_COLOURS, dither=Image.Dither.NONE)
     small.save(path, optimize=True)
@@ -153,6 +161,29 @@ def draw_idea() -> None:
     )
 
 
+def draw_page() -> None:
+    """Operation: the page of the simulated farm on a wall and on a phone; kept where there is no browser."""
+    # Only here: the other pictures need no server.
+    from momostream.cli.demo_farm import open_farm
+
+    node, chromium = shutil.which("node"), shutil.which("chromium")
+    folder = Path(os.environ.get("MOMOSTREAM_PLAYWRIGHT", ".venv/browser"))
+    library = (folder / "node_modules" / "playwright-core" / "index.mjs").resolve()
+    if node is None or chromium is None or not library.exists():
+        print("serve-wall.png and serve-phone.png are kept: they need node, chromium and playwright-core")
+        return
+    run, page = open_farm("127.0.0.1:0")
+    with page as address:
+        script = Path(__file__).with_name("page.mjs")
+        taking = subprocess.Popen([node, script, library, chromium, address, IMAGES])
+        # Rows come in this thread, as long as the browser looks.
+        run.run(on_row=lambda run: run.stop() if taking.poll() is not None else None)
+    if taking.returncode:
+        raise RuntimeError("the browser has failed")
+    for name in ("serve-wall.png", "serve-phone.png"):
+        shrink(IMAGES / name)
+
+
 if __name__ == "__main__":
     matplotlib.use("Agg")
     IMAGES.mkdir(exist_ok=True)
@@ -160,3 +191,4 @@ if __name__ == "__main__":
     draw_forecast()
     draw_stream()
     draw_track()
+    draw_page()

@@ -1,0 +1,28 @@
+// Takes the pictures of the page: node page.mjs PLAYWRIGHT CHROMIUM ADDRESS FOLDER; docs/figures.py calls it.
+import { pathToFileURL } from "node:url";
+
+const [, , library, executablePath, base, folder] = process.argv;
+const { chromium } = await import(pathToFileURL(library).href);
+const browser = await chromium.launch({ executablePath, args: ["--no-sandbox", "--disable-gpu"] });
+
+async function open(width, height, deviceScaleFactor) {
+  const context = await browser.newContext({ viewport: { width, height }, deviceScaleFactor });
+  const page = await context.newPage();
+  await page.goto(base);
+  await page.waitForSelector(".tile");
+  return page;
+}
+
+try {
+  const wall = await open(1600, 900, 1);
+  // The farm has a fault now and then: the picture shows one.
+  await wall.waitForSelector(".tile[data-health=alarm]", { timeout: 180_000 });
+  await wall.screenshot({ path: `${folder}/serve-wall.png` });
+  const phone = await open(390, 844, 1.5);
+  await phone.locator(".tile[data-health=ok]").first().click();
+  await phone.waitForSelector(".chart canvas");
+  await phone.waitForTimeout(1500);
+  await phone.screenshot({ path: `${folder}/serve-phone.png` });
+} finally {
+  await browser.close();
+}

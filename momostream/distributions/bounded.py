@@ -105,6 +105,13 @@ class Target:
         return np.inf if self.upper is None else float(self.upper)
 
     @property
+    def closed(self) -> tuple[float, float]:
+        """The bounds as far as values may lie on them."""
+        open_ = self.transform is not None and self.offset == 0.0
+        low = -np.inf if open_ else self.low
+        return low, np.inf if open_ and self.transform == "logit" else self.high
+
+    @property
     def is_plain(self) -> bool:
         """Whether the model sees the values as they are, and any value is possible."""
         return self.transform is None and self.low == -np.inf and self.high == np.inf
@@ -201,6 +208,8 @@ class TargetMap:
         limits = np.reshape([target.limits for target in self.targets], (-1, 2))
         self.z_low: FloatArray = limits[:, 0]
         self.z_high: FloatArray = limits[:, 1]
+        #: Bounds in the user's units that values may lie on; infinite where there is none, or the transform is there.
+        self.closed: FloatArray = np.array([target.closed for target in self.targets]).reshape(-1, 2).T
 
     @property
     def n_targets(self) -> int:

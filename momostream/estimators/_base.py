@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from momostream.distributions.bounded import Target, TargetMap
+from momostream.estimators._screening import Screening
 from momostream.estimators.vocabulary import Vocabulary
 
 __all__ = ["StreamingEstimator"]
@@ -29,6 +30,8 @@ class StreamingEstimator:
 
     bounds: dict[Any, tuple[float | None, float | None]] | None
     transforms: dict[Any, str | tuple[str, float]] | None
+    screen: bool
+    beyond: str
 
     # Key of the names of the targets in saved files.
     _TARGETS_KEY = "targets"
@@ -48,6 +51,7 @@ class StreamingEstimator:
         self._frozen = False
         self._inputs, self._targets = Vocabulary(), Vocabulary()
         self._model = None
+        self._screening = Screening()
         # Read before the first row, so that a mistake in bounds or transforms is an error of the constructor.
         limited = {**(self.bounds or {}), **(self.transforms or {})}
         self._limited = {name: Target.named(name, self.bounds, self.transforms) for name in limited}
@@ -69,12 +73,50 @@ class StreamingEstimator:
     def _columns_changed(self) -> None:
         names = self._targets.keys
         self._map = TargetMap([self._limited.get(name, Target()) for name in names], names)
+        self._screening.widen(len(self._inputs), len(names))
 
     def _check_bounds(self, targets: Mapping[Hashable, float | Array]) -> None:
-        """Raise a ValueError for a value beyond the bounds of its target, before anything is registered."""
+        """Raise a ValueError for a value that its target cannot have, before anything is registered."""
         for name, values in targets.items():
             if name in self._limited:
-                TargetMap([self._limited[name]], [name]).forward(np.reshape(values, (-1, 1)))
+                limits = TargetMap([self._limited[name]], [name])
+                column = np.reshape(np.asarray(values, dtype=np.float64), (-1, 1))
+                limits.forward(np.clip(column, *limits.closed) if self.beyond == "clip" else column)
+
+    def _screened(self, X: Array, Y: Array) -> Array:
+        """Set gross errors of rows aside, in place, and clip; returns the targets on the scale of the model."""
+        if not self._map.is_plain:
+            # An error comes before anything has changed.
+            self._map.forward(np.clip(Y, *self._map.closed) if self.beyond == "clip" else Y)
+        if self.screen:
+            self._screening.screen(X, Y)
+        return Y if self._map.is_plain else self._map.forward(self._screening.clip(Y, self._map))
+
+    @property
+    def rejected_readings(self) -> dict[Hashable, dict[str, Any]]:
+        """Readings that were set aside as gross errors, by column: their number, by reason, and the newest of them.
+
+        Reasons are ``"jump"``, ``"code"`` (a code for a missing reading, such as -9999) and ``"stuck"``. Rows are
+        counted from 0, rows that filled gaps included.
+        """
+        with self._lock:
+            return self._screening.rejected(self._inputs.keys, self._targets.keys)
+
+    @property
+    def clipped_readings(self) -> dict[Hashable, int]:
+        """How many values of each target were beyond its ``bounds`` and counted as lying on them."""
+        with self._lock:
+            return self._screening.clipped(self._targets.keys)
+
+    def _describe_readings(self) -> list[str]:
+        """Lines about readings that were set aside or clipped."""
+        lines = [
+            f"  {name}: {found['count']} readings set aside, the last one {found['value']:g} in row {found['row']} "
+            f"({found['reason']})"
+            for name, found in self._screening.rejected(self._inputs.keys, self._targets.keys).items()
+        ]
+        clipped = self._screening.clipped(self._targets.keys)
+        return lines + [f"  {name}: {n} values clipped to the bounds" for name, n in clipped.items()]
 
     # ------------------------------------------------------------------ control
 
@@ -117,7 +159,10 @@ class StreamingEstimator:
     def _state(self) -> dict[str, Any]:
         """All that was learnt as plain data."""
         with self._lock:
-            return {**self._learnt_state(), "frozen": self._frozen, "model": self._model_state()}
+            return {
+                **self._learnt_state(), "frozen": self._frozen, "model": self._model_state(),
+                "screening": self._screening.state(),
+            }  # fmt: skip
 
     def _restore(self, state: Mapping[str, Any]) -> None:
         """Restore from `_state`."""
@@ -125,6 +170,9 @@ class StreamingEstimator:
         self._targets = Vocabulary.from_state(state[self._TARGETS_KEY])
         self._frozen = state["frozen"]
         self._columns_changed()
+        # Earlier versions had none.
+        if "screening" in state:
+            self._screening.restore(state["screening"])
         self._restore_learnt(state)
         if state["model"] is not None:
             self._model = self._restored_model(state["model"])

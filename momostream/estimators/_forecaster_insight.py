@@ -157,4 +157,4 @@ class ForecasterInsight(StreamingEstimator):
             ]
             weights = model.weights.mean(axis=(1, 2))
             lines += [f"  {name:>20s}  weight {w:.3f}" for name, w in zip(model.expert_names, weights, strict=True)]
-            return "\n".join([*lines, f"  {model.nbytes / 1e6:.1f} MB"])
+            return "\n".join([*lines, *self._describe_readings(), f"  {model.nbytes / 1e6:.1f} MB"])

@@ -188,7 +188,7 @@ class RegressorBatches(StreamingEstimator):
             self._widen(new_inputs, tuple(new_inputs), tuple(new_targets))
         n = int(rows.sum())
         points, Z = matrix(inputs, self._inputs.keys, n), matrix(targets, self._targets.keys, n)
-        return points, self._map.forward(Z), None if times is None else times[rows]
+        return points, self._screened(points, Z), None if times is None else times[rows]
 
 
 def seconds_of(name: Hashable, value: Any) -> float | None:

@@ -14,12 +14,13 @@ import numpy as np
 from numpy.typing import NDArray
 from river.time_series.base import Forecaster
 
-from momostream._checks import Constraint, check, check_settings, one_of, optional, whole
+from momostream._checks import Constraint, check, check_settings, flag, one_of, optional, whole
 from momostream._numbers import known_numbers
 from momostream.distributions.forecast import Forecast
 from momostream.estimators._categories import CATEGORIES, is_level, spread_row
 from momostream.estimators._forecaster_batches import SINGLE, ForecasterBatches
 from momostream.estimators._forecaster_insight import ForecasterInsight
+from momostream.estimators._screening import BEYOND, Screening
 from momostream.estimators._times import TimeLabels, zone_name
 from momostream.estimators.vocabulary import row_from_state, row_state
 from momostream.horizon.blend import JointForecast
@@ -34,6 +35,8 @@ Array = NDArray[np.float64]
 
 CONSTRAINTS: dict[str, Constraint] = {
     "categories": optional(CATEGORIES),
+    "screen": flag(),
+    "beyond": BEYOND,
     "strategy": one_of("direct", "recursive"),
     "seasons": optional(
         Constraint(
@@ -104,6 +107,13 @@ class MOMoGPForecaster(ForecasterBatches, ForecasterInsight, Forecaster):
         ``horizon`` values per series.
     seed
         Seed of everything random. The same seed and rows give the same floats.
+    screen
+        Whether gross errors of sensors (spikes, codes such as -9999, stuck sensors) are set aside: a reading that
+        nothing in the past of its column explains counts as missing, until the readings stay at the new level. See
+        `rejected_readings`.
+    beyond
+        ``"clip"``: a value beyond the bounds counts as lying on them; see `clipped_readings`. ``"error"``: its row is
+        rejected with an error.
 
     Attributes
     ----------
@@ -185,8 +195,10 @@ class MOMoGPForecaster(ForecasterBatches, ForecasterInsight, Forecaster):
         memory_budget: int | None = None,
         seed: int | None = None,
         categories: tuple[str, ...] | None = None,
+        screen: bool = True,
+        beyond: str = "clip",
     ) -> None:
-        self.categories = categories
+        self.categories, self.screen, self.beyond = categories, screen, beyond
         self.horizon, self.strategy, self.lags, self.seasons, self.time = horizon, strategy, lags, seasons, time
         self.experts, self.conformal, self.bounds, self.transforms = experts, conformal, bounds, transforms
         self.max_points, self.window, self.memory_budget, self.seed = max_points, window, memory_budget, seed
@@ -232,8 +244,7 @@ class MOMoGPForecaster(ForecasterBatches, ForecasterInsight, Forecaster):
         ----------
         y
             Values by name of the series, or a number if there is only one series. Absent, None or NaN is missing, and
-            ``{}`` or None is a row that did not come. Leave out a sensor's code for "no reading", such as -9999: it
-            would be learnt as a value.
+            ``{}`` or None is a row that did not come.
         x
             Inputs by name, and the timestamp.
         """
@@ -323,6 +334,9 @@ class MOMoGPForecaster(ForecasterBatches, ForecasterInsight, Forecaster):
     def _begin(self, rows: list[_CheckedRow]) -> None:
         """Start again now that the step is known, with its calendar and with gaps filled."""
         self._early, self._model = None, None
+        # These rows have been screened before.
+        self._screening = Screening()
+        self._screening.widen(len(self._inputs), len(self._targets))
         self._step = None if self._clock.kind == NUMBER else self._clock.step
         for before, row in pairwise([rows[0], *rows]):
             assert before.time is not None and row.time is not None
@@ -340,7 +354,7 @@ class MOMoGPForecaster(ForecasterBatches, ForecasterInsight, Forecaster):
         Y, X = (np.full((1 + n_missing, len(names)), np.nan) for names in (self._targets, self._inputs))
         self._targets.encode(row.y, Y[-1])
         self._inputs.encode(row.x, X[-1])
-        self._teach(self._map.forward(Y), X, time)
+        self._teach(self._screened(X, Y), X, time)
 
     def _rebuild(self, series: Iterable[Hashable], inputs: Iterable[Hashable], last: float) -> None:
         """Build a model with columns for these too; it learns what the old one remembers again, up to time ``last``."""

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from river import base
 
-from momostream._checks import Constraint, check, check_settings, instance_of, one_of, optional, whole
+from momostream._checks import Constraint, check, check_settings, flag, instance_of, one_of, optional, whole
 from momostream._numbers import as_number, known_numbers
 from momostream.distributions.prediction import Prediction
 from momostream.estimators._categories import CATEGORIES, is_level, spread_row
@@ -23,6 +23,7 @@ from momostream.estimators._insight import (
     relevance_of_inputs,
 )
 from momostream.estimators._regressor_batches import RegressorBatches, seconds_of
+from momostream.estimators._screening import BEYOND
 from momostream.estimators.vocabulary import Vocabulary, row_from_state, row_state
 from momostream.stream.model import StreamModel
 from momostream.stream.settings import StreamSettings
@@ -33,6 +34,8 @@ Array = NDArray[np.float64]
 
 CONSTRAINTS: dict[str, Constraint] = {
     "categories": optional(CATEGORIES),
+    "screen": flag(),
+    "beyond": BEYOND,
     "clock": Constraint(lambda clock: clock is not None, "True, False or the name of a field"),
     "drift_detector": optional(instance_of(base.DriftDetector, "a detector of river.drift")),
     "on_drift": one_of("retune", "widen", "forget"),
@@ -109,6 +112,13 @@ class MOMoGPRegressor(RegressorBatches, base.MultiTargetRegressor):
         but the newest rows). `drift_events` lists the rows at which it happened.
     seed
         Seed of everything random. The same seed and rows give the same floats.
+    screen
+        Whether gross errors of sensors (spikes, codes such as -9999, stuck sensors) are set aside: a reading that
+        nothing in the past of its column explains counts as missing, until the readings stay at the new level. See
+        `rejected_readings`.
+    beyond
+        ``"clip"``: a value beyond the bounds counts as lying on them; see `clipped_readings`. ``"error"``: its row is
+        rejected with an error.
 
     Attributes
     ----------
@@ -176,8 +186,10 @@ class MOMoGPRegressor(RegressorBatches, base.MultiTargetRegressor):
         on_drift: str = "retune",
         seed: int | None = None,
         categories: tuple[str, ...] | None = None,
+        screen: bool = True,
+        beyond: str = "clip",
     ) -> None:
-        self.categories = categories
+        self.categories, self.screen, self.beyond = categories, screen, beyond
         self.experts, self.clock, self.max_points = experts, clock, max_points
         self.n_components, self.mixture_depth = n_components, mixture_depth
         self.n_groups, self.group_by, self.split_by = n_groups, group_by, split_by
@@ -242,8 +254,8 @@ class MOMoGPRegressor(RegressorBatches, base.MultiTargetRegressor):
             self._widen(x, new_inputs, new_targets)
             self._inputs.encode(x, self._x)
             self._targets.encode(y, self._y)
-        if self._model is not None:
-            self._learn(self._x, self._y if self._map.is_plain else self._map.forward(self._y), time)
+        if self._model is not None and not np.isnan(self._y).all():
+            self._learn(self._x, self._screened(self._x[None], self._y[None])[0], time)
 
     def _learn(self, x: Array, y: Array, time: float | None) -> None:
         """Learn a row whose targets are on the scale of the model."""
@@ -467,7 +479,8 @@ class MOMoGPRegressor(RegressorBatches, base.MultiTargetRegressor):
         with self._lock:
             if self._model is None:
                 return f"{type(self).__name__}: no rows yet"
-            text = "\n".join(describe_model(self._model))
+            *lines, memory = describe_model(self._model)
+            text = "\n".join([*lines, *self._describe_readings(), memory])
             return f"{type(self).__name__}: {text}, {len(self.drift_events)} drifts"
 
     def _learnt_state(self) -> dict[str, Any]:

@@ -221,7 +221,7 @@ def test_parameters_are_checked_at_once(kind, settings, words):
 
 
 def test_values_beyond_bounds_change_nothing(kind):
-    model = kind.new(bounds={"level": (0.0, 1.0)}, transforms={"flow": "log"})
+    model = kind.new(bounds={"level": (0.0, 1.0)}, transforms={"flow": "log"}, beyond="error")
     for t in range(20):
         kind.learn(model, {"x": t % 4}, {"level": 0.2 + 0.1 * (t % 4), "flow": 1.0 + t % 3})
     before = state(model)
@@ -230,7 +230,7 @@ def test_values_beyond_bounds_change_nothing(kind):
             with pytest.raises(ValueError, match="'level'|'flow'"):
                 kind.learn(model, x, y)
             assert state(model) == before
-    fresh = kind.new(bounds={"level": (0.0, 1.0)})
+    fresh = kind.new(bounds={"level": (0.0, 1.0)}, beyond="error")
     with pytest.raises(ValueError, match="'level'"):
         kind.learn(fresh, {"x": 1.0}, {"level": 2.0})
     assert fresh.n_rows == 0 and fresh.inputs == ()
@@ -249,7 +249,7 @@ def test_a_frozen_model_checks_rows_and_learns_nothing(kind):
         kind.learn(model, X, {"power": math.inf})
     assert state(model) == before
     model.unfreeze()
-    kind.learn(model, X, {"power": 0.0})
+    kind.learn(model, X, {"power": 24.0})
     assert model.n_rows == 61
 
 

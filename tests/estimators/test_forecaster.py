@@ -313,7 +313,9 @@ def test_constant_series(value):
 
 
 def test_bounds_and_transforms():
-    model = MOMoGPForecaster(**SMALL, bounds={"level": (0.0, 1.0)}, transforms={"level": "logit", "flow": "log"})
+    model = MOMoGPForecaster(
+        **SMALL, bounds={"level": (0.0, 1.0)}, transforms={"level": "logit", "flow": "log"}, beyond="error"
+    )
     random = Random(0)
     for _ in range(80):
         model.learn_one(
@@ -332,7 +334,7 @@ def test_bounds_and_transforms():
     assert checksum(model) == before
     # A series of numbers is named y.
     with pytest.raises(ValueError, match="target 'y' is -1.0"):
-        MOMoGPForecaster(bounds={"y": (0.0, None)}).learn_one(-1.0)
+        MOMoGPForecaster(bounds={"y": (0.0, None)}, beyond="error").learn_one(-1.0)
 
 
 def test_recursive_forecasts_are_paths_of_the_core(monkeypatch):

@@ -43,7 +43,7 @@ def test_learning_in_batches_is_learning_row_by_row(first):
 
 def test_a_batch_with_an_error_is_not_learnt_at_all():
     frame = history()
-    model = MOMoGPForecaster(**SMALL, bounds={"wind": (0.0, None)}).fit(frame[:50], inputs=["pitch"])
+    model = MOMoGPForecaster(**SMALL, bounds={"wind": (0.0, None)}, beyond="error").fit(frame[:50], inputs=["pitch"])
     before = checksum(model)
     bad = frame[50:60].copy()
     bad.iloc[7, bad.columns.get_loc("wind")] = -1.0

@@ -150,7 +150,7 @@ class Alarm(base.DriftDetector):
 @pytest.mark.parametrize("weights", ["stacking", "uniform"])
 @pytest.mark.parametrize("on_drift", ["retune", "widen", "forget"])
 def test_drift_is_seen_logged_and_answered(on_drift, weights, caplog):
-    settings = {**SMALL, "experts": ("matern32",), "weights": weights}
+    settings = {**SMALL, "experts": ("matern32",), "weights": weights, "screen": False}
     model = MOMoGPRegressor(**settings, drift_detector=Alarm(), on_drift=on_drift)
     with caplog.at_level(logging.INFO, logger="momostream"):
         for x, y in feed(150):

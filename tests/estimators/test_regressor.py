@@ -131,7 +131,7 @@ def test_rows_are_dicts(row):
 
 
 def test_values_beyond_bounds_are_rejected_in_frames_and_late():
-    model = MOMoGPRegressor(**SMALL, bounds={"level": (0.0, 1.0)})
+    model = MOMoGPRegressor(**SMALL, bounds={"level": (0.0, 1.0)}, beyond="error")
     for t in range(20):
         model.learn_one({"x": t % 4}, {"level": 0.2 + 0.1 * (t % 4)})
     model.predict_one({"x": 1.0}, id="a")

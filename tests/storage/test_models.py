@@ -119,7 +119,7 @@ def test_after_set_hyperparameters_fit_and_freeze(tmp_path):
     again.learn_one({"wind": 1.0}, {"power": 0.0})
     assert again.n_rows == 60
     again.unfreeze()
-    again.learn_one({"wind": 1.0}, {"power": 0.0})
+    again.learn_one({"wind": 8.0}, {"power": 24.0})
     assert again.n_rows == 61
 
 

@@ -1,0 +1,75 @@
+"""Readings on their way to a model: gross errors become missing, values beyond bounds are moved to them."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from momostream._checks import one_of
+from momostream.distributions.bounded import TargetMap
+from momostream.stream.readings import Readings
+
+__all__ = ["BEYOND", "Screening"]
+
+Array = NDArray[np.float64]
+
+BEYOND = one_of("clip", "error")
+
+
+class Screening:
+    """What inputs and targets have shown, and how many values were clipped.
+
+    Attributes
+    ----------
+    inputs, targets
+        Their readings.
+    n_clipped
+        Values of each target that were beyond its bounds.
+    """
+
+    def __init__(self) -> None:
+        self.inputs, self.targets = Readings(0), Readings(0)
+        self.n_clipped = np.zeros(0)
+
+    def widen(self, n_inputs: int, n_targets: int) -> None:
+        """Make room for more columns."""
+        for readings, n in ((self.inputs, n_inputs), (self.targets, n_targets)):
+            if n > readings.n_columns:
+                readings.widen(n)
+        self.n_clipped = np.pad(self.n_clipped, (0, n_targets - len(self.n_clipped)))
+
+    def screen(self, X: Array, Y: Array) -> None:
+        """Make gross errors of rows NaN, in place."""
+        if X.shape[1]:
+            self.inputs.screen(X)
+        self.targets.screen(Y)
+
+    def clip(self, Y: Array, limits: TargetMap) -> Array:
+        """Rows of targets with values beyond their bounds moved to them, and counted."""
+        low, high = limits.closed
+        with np.errstate(invalid="ignore"):
+            beyond = (low > Y) | (high < Y)
+        if not beyond.any():
+            return Y
+        self.n_clipped += beyond.sum(axis=0)
+        return np.clip(Y, low, high)
+
+    def rejected(self, inputs: Sequence[Hashable], targets: Sequence[Hashable]) -> dict[Hashable, dict[str, Any]]:
+        """Readings set aside, by column; a target counts before an input of the same name."""
+        return {**self.inputs.rejected(inputs), **self.targets.rejected(targets)}
+
+    def clipped(self, targets: Sequence[Hashable]) -> dict[Hashable, int]:
+        """Values that were clipped, by target."""
+        return {name: int(n) for name, n in zip(targets, self.n_clipped, strict=True) if n}
+
+    def state(self) -> dict[str, Any]:
+        """Everything as plain data."""
+        return {"inputs": self.inputs.state(), "targets": self.targets.state(), "n_clipped": self.n_clipped.copy()}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Restore from `state`."""
+        self.inputs, self.targets = Readings.from_state(state["inputs"]), Readings.from_state(state["targets"])
+        self.n_clipped = state["n_clipped"].copy()

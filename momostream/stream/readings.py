@@ -1,0 +1,131 @@
+"""Gross errors of sensors, set aside before a model sees them: `Readings`.
+
+A reading is set aside if nothing that its column has shown explains it: a *jump* out of the range, or across much of
+it, by a multiple of the largest changes so far; a *code* for a missing reading, such as -9999, out of the range; a
+*stuck* sensor, which repeats a reading far longer than it ever has. To the model it is a missing reading. If the next
+readings stay at the new level, they are a change of level, and taken up: after two for a jump that is just too far or
+ends where the column has been before, two more for each doubling of the jump, at most 50; codes after 200, equal
+readings after 24, a stuck sensor after 60.
+
+The criteria use ranks (the third largest change, the third highest and lowest reading), so that one error among the
+first readings does not hide the next. Nothing but codes is judged before a column has moved 30 times.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from momostream.kernels.readings import CODE, JUMP, N_STATE, STUCK, screen_rows
+
+__all__ = ["Readings"]
+
+Array = NDArray[np.float64]
+
+#: Values that stand for missing readings.
+CODES = np.array(
+    [-9999.0, 9999.0, -999.0, 999.0, -99999.0, 99999.0, -999.9, -9999.9, -999.99, -99.99, -200.0, -99.0, -32768.0,
+     32767.0, 65535.0, -1e20, 1e20]
+)  # fmt: skip
+REASONS = {JUMP: "jump", CODE: "code", STUCK: "stuck"}
+
+
+class Readings:
+    """What each column has shown, to judge its next reading by.
+
+    Parameters
+    ----------
+    n_columns
+        Number of columns; more may join, see `widen`.
+
+    Attributes
+    ----------
+    n_rows
+        Rows seen.
+    counts
+        Readings set aside, shape ``(3, n_columns)``: jumps, codes, stuck.
+    newest
+        The newest of each column, shape ``(3, n_columns)``: number of its row, value, reason; NaN where there is none.
+
+    Examples
+    --------
+    >>> readings = Readings(1)
+    >>> for t in range(200):
+    ...     _ = readings.screen(np.array([[10.0 + np.sin(t)]]))
+    >>> row = np.array([[500.0]])
+    >>> readings.screen(row), row
+    (1, array([[nan]]))
+    >>> readings.rejected(["power"])
+    {'power': {'count': 1, 'jump': 1, 'code': 0, 'stuck': 0, 'row': 200, 'value': 500.0, 'reason': 'jump'}}
+    """
+
+    def __init__(self, n_columns: int) -> None:
+        self.n_rows = 0
+        self._states = np.zeros((n_columns, N_STATE))
+        self.counts = np.zeros((3, n_columns))
+        self.newest = np.full((3, n_columns), np.nan)
+        self._verdicts = np.zeros((1, n_columns))
+
+    @property
+    def n_columns(self) -> int:
+        """Number of columns."""
+        return len(self._states)
+
+    def screen(self, rows: Array) -> int:
+        """Make gross errors in the next rows ``(n_rows, n_columns)`` NaN, in place; returns how many there were."""
+        given = rows.copy()
+        verdicts = self._verdicts if len(rows) == 1 else np.zeros(rows.shape)
+        n_bad = int(screen_rows(CODES, rows, self._states, verdicts))
+        if n_bad:
+            for i, j in np.argwhere(verdicts):
+                self.counts[int(verdicts[i, j]) - 1, j] += 1.0
+                self.newest[:, j] = self.n_rows + i, given[i, j], verdicts[i, j]
+        self.n_rows += len(rows)
+        return n_bad
+
+    def peek(self, row: Array) -> Array:
+        """A row ``(n_columns,)`` as `screen` would leave it; nothing is learnt."""
+        found = row[None].copy()
+        screen_rows(CODES, found, self._states.copy(), self._verdicts)
+        return found[0]
+
+    def widen(self, n_columns: int) -> None:
+        """Make room for more columns."""
+        more = Readings(n_columns)
+        old = self.n_columns
+        more._states[:old], more.counts[:, :old], more.newest[:, :old] = self._states, self.counts, self.newest
+        more.n_rows = self.n_rows
+        self.__dict__ = more.__dict__
+
+    def rejected(self, names: Sequence[Hashable]) -> dict[Hashable, dict[str, Any]]:
+        """Readings set aside, by column: their number, by reason, and row, value and reason of the newest."""
+        found: dict[Hashable, dict[str, Any]] = {}
+        for j, name in enumerate(names):
+            if self.counts[:, j].any():
+                row, value, reason = self.newest[:, j].tolist()
+                by_reason = dict(zip(REASONS.values(), map(int, self.counts[:, j]), strict=True))
+                found[name] = {
+                    "count": int(self.counts[:, j].sum()), **by_reason,
+                    "row": int(row), "value": value, "reason": REASONS[int(reason)],
+                }  # fmt: skip
+        return found
+
+    def state(self) -> dict[str, Any]:
+        """Everything as plain data."""
+        return {
+            "n_rows": self.n_rows, "states": self._states.copy(), "counts": self.counts.copy(),
+            "newest": self.newest.copy(),
+        }  # fmt: skip
+
+    @classmethod
+    def from_state(cls, state: dict[str, Any]) -> Readings:
+        """Restore from `state`."""
+        readings = cls(state["counts"].shape[1])
+        readings.n_rows = state["n_rows"]
+        readings._states, readings.counts, readings.newest = (
+            state[key].copy() for key in ("states", "counts", "newest")
+        )
+        return readings

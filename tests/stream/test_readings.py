@@ -1,0 +1,129 @@
+"""Gross errors are set aside, changes of level are taken up, and clean readings pass."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from numpy.testing import assert_array_equal
+
+from momostream import MOMoGPForecaster, MOMoGPRegressor, load
+from momostream.stream.readings import Readings
+
+
+def walk(n=400, seed=0, level=50.0):
+    rng = np.random.default_rng(seed)
+    y = np.zeros(n)
+    for t in range(1, n):
+        y[t] = 0.9 * y[t - 1] + rng.normal()
+    return level + y
+
+
+def set_aside(values):
+    """Which readings of one column are set aside."""
+    rows = np.array(values, dtype=float)[:, None]
+    Readings(1).screen(rows)
+    return np.flatnonzero(np.isnan(rows[:, 0]) & ~np.isnan(values))
+
+
+def test_clean_readings_pass():
+    for seed in range(20):
+        assert set_aside(walk(seed=seed)).size == 0
+    assert set_aside(np.where(np.random.default_rng(0).random(500) < 0.05, 1.0, 0.0)).size == 0
+
+
+@pytest.mark.parametrize("value", [5000.0, -300.0, -9999.0, 9999.0, 0.05])
+def test_a_single_error_is_set_aside_and_the_next_reading_is_not(value):
+    y = walk()
+    y[300] = value
+    assert_array_equal(set_aside(y), [300])
+
+
+def test_repeated_codes_stay_missing():
+    y = walk()
+    y[[150, 220, 221, 222, 223, 224, 225, 226, 300]] = -200.0
+    assert_array_equal(set_aside(y), np.flatnonzero(y == -200.0))
+
+
+def test_a_change_of_level_is_taken_up_within_a_few_rows():
+    y = walk()
+    y[250:] += 40.0
+    found = set_aside(y)
+    assert 1 <= found.size <= 10
+    assert_array_equal(found, np.arange(250, 250 + found.size))
+
+
+def test_units_that_are_swapped_for_a_while_are_not_taken_up():
+    y = walk()
+    y[250:262] *= 1000.0
+    assert_array_equal(set_aside(y), np.arange(250, 262))
+
+
+def test_an_angle_that_wraps_loses_one_reading_at_first():
+    angle = np.arange(0.0, 9.0 * 360.0, 3.0) % 360.0
+    found = set_aside(angle)
+    assert found.size <= 4 and (angle[found] < 3.0).all()
+
+
+def test_a_stuck_sensor():
+    y = walk()
+    y[200:240] = y[200]
+    found = set_aside(y)
+    assert found.size > 25 and found.min() > 204 and found.max() == 239
+
+
+def test_an_error_among_the_first_readings_does_not_hide_the_next():
+    y = walk()
+    y[[10, 300]] = 5000.0
+    assert_array_equal(set_aside(y), [300])
+
+
+def test_row_by_row_as_in_blocks_and_after_a_restart():
+    rng = np.random.default_rng(1)
+    rows = np.column_stack([walk(seed=1), walk(seed=2)])
+    rows[rng.random(rows.shape) < 0.02] = 1e4
+    whole, single = rows.copy(), rows.copy()
+    readings, one = Readings(2), Readings(2)
+    readings.screen(whole)
+    for t in range(len(rows)):
+        one.screen(single[t : t + 1])
+        if t == 200:
+            one = Readings.from_state(one.state())
+    assert_array_equal(whole, single)
+    assert readings.rejected("ab") == one.rejected("ab")
+    assert readings.rejected("ab")["a"]["jump"] == int((whole[:, 0] != rows[:, 0]).sum())
+
+
+def test_forecasts_do_not_see_an_error(tmp_path):
+    y = walk(300)
+    clean, spoiled, blind = (
+        MOMoGPForecaster(horizon=3, experts=("own lags",), seed=0, screen=s) for s in (True, True, False)
+    )
+    for t, value in enumerate(y):
+        clean.learn_one({"power": value} if t != 280 else {})
+        for model in (spoiled, blind):
+            model.learn_one({"power": value if t != 280 else 1e5})
+    assert spoiled.forecast(3) == clean.forecast(3) != blind.forecast(3)
+    assert spoiled.rejected_readings["power"]["row"] == 280 and blind.rejected_readings == {}
+    assert "power: 1 readings set aside, the last one 100000 in row 280 (jump)" in spoiled.describe()
+    spoiled.save(tmp_path / "model.momo")
+    assert load(tmp_path / "model.momo").rejected_readings == spoiled.rejected_readings
+
+
+def test_regressors_set_inputs_and_targets_aside():
+    model = MOMoGPRegressor(experts=("lags",), seed=0)
+    for t, (wind, power) in enumerate(zip(walk(200, 1), walk(200, 2), strict=True)):
+        model.learn_one({"wind": 1e5 if t == 150 else wind}, {"power": -9999.0 if t == 160 else power, "load": power})
+    found = model.rejected_readings
+    assert (found["wind"]["row"], found["power"]["row"], found["power"]["reason"]) == (150, 160, "code")
+
+
+def test_values_beyond_bounds_are_clipped_and_counted():
+    for estimator, learn in (
+        (MOMoGPForecaster(horizon=1, bounds={"level": (48.0, None)}), lambda m, y: m.learn_one({"level": y})),
+        (MOMoGPRegressor(bounds={"level": (48.0, None)}), lambda m, y: m.learn_one({"x": 1.0}, {"level": y})),
+    ):
+        y = walk(60)
+        for value in y:
+            learn(estimator, float(value))
+        assert estimator.clipped_readings == {"level": int((y < 48.0).sum())}
+        assert "values clipped to the bounds" in estimator.describe()

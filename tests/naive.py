@@ -573,3 +573,124 @@ def mixture_tails(Y, w, m, s, v):
     """Probabilities of at most and of more than `Y` (..., rows, P) under mixtures (rows, K, P) of Student-t's."""
     z = (Y[..., None, :] - m) / s
     return (w * special.stdtr(v, z)).sum(axis=-2), (w * special.stdtr(v, -z)).sum(axis=-2)
+
+
+# ---------------------------------------------------------------------- gross errors
+
+
+class NaiveReadings:
+    """One column as lists of all readings, judged by the rules of `momostream.stream.readings`."""
+
+    def __init__(self, codes):
+        self.codes, self.taken, self.changes, self.high, self.low, self.runs = codes, [], [], [], [], []
+        self.gap = self.run = self.repeats = self.moves = self.held = 0
+        self.held_at, self.need, self.since, self.before = 0.0, 0.0, 1e9, None
+
+    def third(self, values, empty=0.0):
+        return sorted(values, reverse=True)[2] if len(values) > 2 else empty
+
+    def reach(self):
+        return self.third(self.high, -np.inf) + self.third([-v for v in self.low], -np.inf)
+
+    def outside(self, y):
+        return max(y - self.third(self.high, -np.inf), -self.third([-v for v in self.low], -np.inf) - y, 0.0)
+
+    def judge(self, y, alone=True):
+        """0, or 1 for a jump, 2 for a code, 3 for a stuck sensor."""
+        if np.isnan(y):
+            self.gap += 1
+            return 0
+        jump = abs(y - self.taken[-1]) if self.taken else 0.0
+        same = bool(self.taken) and jump == 0.0
+        verdict, size, outside = 0, 0.0, 0.0
+        apart = np.sqrt(1.0 + self.gap)
+        if len(self.taken) >= 8 and self.moves >= 3 and not same:
+            usual, outside = self.third(self.changes), self.outside(y)
+            heavy = np.sqrt(min(max(self.changes) / usual, 4.0)) if usual > 0.0 else 1.0
+            size = usual * apart * heavy * (1.0 + 100.0 / self.moves)
+            limit = 0.5 * (1.0 + 100.0 / self.moves) * self.reach()
+            if self.repeats > 0.3 * len(self.taken):
+                limit = max(limit, 4.0 * self.reach())
+            judged = self.moves >= 30 and self.reach() > 0.0 and size > 0.0
+            verdict = int(judged and outside > limit and jump > 2.0 * size)
+            if y in self.codes and (verdict or (outside > 0.02 * self.reach() and jump > usual)):
+                verdict = 2
+            if verdict == 1 and self.since < 300 and self.is_back(y):
+                self.changes, self.high, self.low = self.before
+                self.since, verdict, jump = 1e9, 0, 0.0
+        self.since += 1
+        if same:
+            self.run += 1
+            if alone and self.is_stuck(y):
+                self.gap += 1
+                return 3
+        else:
+            self.runs += [self.run] if self.run else []
+            self.run = 0
+        if verdict:
+            if not self.hold(y, jump, outside, size, verdict):
+                self.gap += 1
+                return verdict
+            jump = 0.0
+        self.take(y, jump / apart, same)
+        return 0
+
+    def is_back(self, y):
+        _, high, low = self.before
+        high, low = self.third(high, -np.inf), -self.third([-v for v in low], -np.inf)
+        return low - 0.5 * (high - low) <= y <= high + 0.5 * (high - low)
+
+    def is_stuck(self, y):
+        if self.moves < 30 or y == 0.0 or y >= max(self.high) or y <= min(self.low):
+            return False
+        share = np.log((self.repeats + 1.0) / (len(self.taken) + 2.0))
+        return max(-40.0 / share, 8.0 + 2.0 * self.third(self.runs)) < self.run < 60
+
+    def hold(self, y, jump, outside, size, verdict):
+        """Whether so many readings agree that the level has changed."""
+        usual, young = self.third(self.changes), 1.0 + 100.0 / max(self.moves, 1)
+        within = outside <= 0.5 * young * self.reach()
+        step = abs(y - self.held_at)
+        if self.held and step <= max(2.0 * usual, 0.5 * abs(self.held_at - self.taken[-1])):
+            self.held += 1
+        else:
+            self.held, self.need = 1, 24.0
+            if within:
+                self.need = 2.0
+            elif size > 0.0:
+                doublings = max(np.log2(jump / (2.0 * size)), 0.0)
+                self.need = min(2.0 + 2.0 * doublings, 50.0 if self.moves >= 200 else 2.0)
+        need = self.need
+        if verdict == 2:
+            need = 200
+        elif step == 0.0 and self.repeats < 0.2 * len(self.taken) and y != 0.0:
+            need = max(need, 24.0)
+        self.held_at = y
+        if self.held < need:
+            return False
+        self.before, self.since = (list(self.changes), list(self.high), list(self.low)), 0
+        self.changes = self.changes + ([jump] if within else [step] * 3)
+        return True
+
+    def take(self, y, change, same):
+        self.held = 0
+        if same:
+            self.repeats += 1
+        elif self.taken:
+            self.moves += 1
+            self.changes.append(change)
+        self.high, self.low, self.taken = [*self.high, y], [*self.low, y], [*self.taken, y]
+        # The largest changes fade.
+        self.changes = [value * (1.0 - 1.0 / 5000.0) for value in self.changes]
+        self.gap = 0
+
+
+def screened(rows, codes):
+    """Verdicts on all readings of rows, each column by itself; a sensor is stuck only while most others move."""
+    columns = [NaiveReadings(codes) for _ in range(rows.shape[1])]
+    verdicts = np.zeros(rows.shape)
+    for i, row in enumerate(rows):
+        same = [bool(column.taken) and column.taken[-1] == y for column, y in zip(columns, row, strict=True)]
+        alone = sum(same) <= max(0.2 * len(row), 1)
+        verdicts[i] = [column.judge(y, alone) for column, y in zip(columns, row, strict=True)]
+    return verdicts

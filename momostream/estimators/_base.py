@@ -96,11 +96,20 @@ class StreamingEstimator:
     def rejected_readings(self) -> dict[Hashable, dict[str, Any]]:
         """Readings that were set aside as gross errors, by column: their number, by reason, and the newest of them.
 
-        Reasons are ``"jump"``, ``"code"`` (a code for a missing reading, such as -9999) and ``"stuck"``. Rows are
-        counted from 0, rows that filled gaps included.
+        Reasons are ``"jump"`` and ``"code"`` (a code for a missing reading, such as -9999). Rows are counted from 0,
+        rows that filled gaps included.
         """
         with self._lock:
             return self._screening.rejected(self._inputs.keys, self._targets.keys)
+
+    @property
+    def stuck_readings(self) -> dict[Hashable, int]:
+        """How many readings of each column repeat the one before far longer than usual, while other columns move.
+
+        They are learnt: a sensor that is stuck shows nothing unseen, and some machines rest.
+        """
+        with self._lock:
+            return self._screening.stuck(self._inputs.keys, self._targets.keys)
 
     @property
     def clipped_readings(self) -> dict[Hashable, int]:
@@ -115,6 +124,8 @@ class StreamingEstimator:
             f"({found['reason']})"
             for name, found in self._screening.rejected(self._inputs.keys, self._targets.keys).items()
         ]
+        stuck = self._screening.stuck(self._inputs.keys, self._targets.keys)
+        lines += [f"  {name}: {n} readings of a sensor that seems stuck" for name, n in stuck.items()]
         clipped = self._screening.clipped(self._targets.keys)
         return lines + [f"  {name}: {n} values clipped to the bounds" for name, n in clipped.items()]
 

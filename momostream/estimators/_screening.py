@@ -61,6 +61,10 @@ class Screening:
         """Readings set aside, by column; a target counts before an input of the same name."""
         return {**self.inputs.rejected(inputs), **self.targets.rejected(targets)}
 
+    def stuck(self, inputs: Sequence[Hashable], targets: Sequence[Hashable]) -> dict[Hashable, int]:
+        """Stuck readings, by column; a target counts before an input of the same name."""
+        return {**self.inputs.stuck(inputs), **self.targets.stuck(targets)}
+
     def clipped(self, targets: Sequence[Hashable]) -> dict[Hashable, int]:
         """Values that were clipped, by target."""
         return {name: int(n) for name, n in zip(targets, self.n_clipped, strict=True) if n}

@@ -108,9 +108,9 @@ class MOMoGPForecaster(ForecasterBatches, ForecasterInsight, Forecaster):
     seed
         Seed of everything random. The same seed and rows give the same floats.
     screen
-        Whether gross errors of sensors (spikes, codes such as -9999, stuck sensors) are set aside: a reading that
-        nothing in the past of its column explains counts as missing, until the readings stay at the new level. See
-        `rejected_readings`.
+        Whether gross errors of sensors (spikes, codes such as -9999) are set aside: a reading that nothing in the past
+        of its column explains counts as missing, until the readings stay at the new level. See `rejected_readings` and
+        `stuck_readings`.
     beyond
         ``"clip"``: a value beyond the bounds counts as lying on them; see `clipped_readings`. ``"error"``: its row is
         rejected with an error.

@@ -113,9 +113,9 @@ class MOMoGPRegressor(RegressorBatches, base.MultiTargetRegressor):
     seed
         Seed of everything random. The same seed and rows give the same floats.
     screen
-        Whether gross errors of sensors (spikes, codes such as -9999, stuck sensors) are set aside: a reading that
-        nothing in the past of its column explains counts as missing, until the readings stay at the new level. See
-        `rejected_readings`.
+        Whether gross errors of sensors (spikes, codes such as -9999) are set aside: a reading that nothing in the past
+        of its column explains counts as missing, until the readings stay at the new level. See `rejected_readings` and
+        `stuck_readings`.
     beyond
         ``"clip"``: a value beyond the bounds counts as lying on them; see `clipped_readings`. ``"error"``: its row is
         rejected with an error.
@@ -312,7 +312,7 @@ class MOMoGPRegressor(RegressorBatches, base.MultiTargetRegressor):
             model = self._model
             if model is None:
                 return {}
-            mean = model.predict(self._x, now)
+            mean = model.predict(self._screening.inputs.peek(self._x) if self.screen else self._x, now)
             names = self._targets.keys
             if not with_dist and self._map.is_plain:
                 return dict(zip(names, mean.tolist(), strict=True))

@@ -23,21 +23,25 @@ N_STATE = 31
 
 # Nothing is judged before this many moves; criteria are stricter, by a part of so many moves, while there are few.
 LEAST_MOVES, YOUNG = 30.0, 100.0
-# A reading out of range by this part of the range, after a jump of so many of the largest usual changes; or a jump
-# of more of them, and of this part of the range.
-OUTSIDE, FAR_JUMP, FARTHER_JUMP, LEAST_PART = 0.3, 2.0, 4.0, 0.3
+# A reading out of range by this part of the range, after a jump of so many of the largest usual changes. A column that
+# rests in this share of its readings, such as a rate that is pegged, has shown little of its range: more is asked of it.
+OUTSIDE, FAR_JUMP, RESTING, RESTING_OUTSIDE = 0.5, 2.0, 0.3, 4.0
 # The largest change over the third largest, at most: heavy tails make the criteria stricter.
 HEAVIEST = 4.0
 # Held readings after which a change of level is taken up: for a jump that is just too far, more for each doubling, at
-# most, for equal readings of a series that otherwise moves, for codes of missing readings.
+# most, for equal readings of a series that otherwise moves, for codes of missing readings. A column with fewer moves
+# than this has not shown its range yet (radiation before the first sunrise): a few readings are enough.
 FIRST_NEED, NEED_PER_DOUBLING, MOST_NEED, EQUAL_NEED, CODE_NEED = 2.0, 2.0, 50.0, 24.0, 200.0
+MATURE, YOUNG_NEED = 200.0, 2.0
 # A code counts if it is out of range by this part of the range.
 CODE_OUTSIDE = 0.02
 # A level that a series left so many rows ago is known.
 KNOWN_LEVEL = 300.0
 # A run of equal readings is a fault below this log probability, if it is longer than these and twice the third longest;
 # after so many rows it is the way of the series.
-LOG_STUCK, LEAST_RUN, LONGEST_STUCK = -16.0, 8.0, 60.0
+LOG_STUCK, LEAST_RUN, LONGEST_STUCK = -40.0, 8.0, 60.0
+# Sensors get stuck alone: where a larger share of the columns repeat their readings, the machine rests.
+MOST_STUCK = 0.2
 # Largest changes fade.
 FADE = 1.0 - 1.0 / 5000.0
 NEVER = 1e9
@@ -58,9 +62,9 @@ def _suspicion(y, state, jump, outside, size):
     if state[MOVES] < LEAST_MOVES or reach <= 0.0 or size <= 0.0:
         return GOOD
     widened = OUTSIDE * (1.0 + YOUNG / state[MOVES]) * reach
-    if outside > widened and jump > FAR_JUMP * size:
-        return JUMP
-    return JUMP if jump > FARTHER_JUMP * size and jump > LEAST_PART * reach else GOOD
+    if state[REPEATS] > RESTING * state[N]:
+        widened = max(widened, RESTING_OUTSIDE * reach)
+    return JUMP if outside > widened and jump > FAR_JUMP * size else GOOD
 
 
 @kernel(i8(f8, rw(1)))
@@ -89,7 +93,8 @@ def _hold(y, jump, outside, size, verdict, state):
             state[NEED] = FIRST_NEED
         elif size > 0.0:
             doublings = max(math.log2(jump / (FAR_JUMP * size)), 0.0)
-            state[NEED] = min(FIRST_NEED + NEED_PER_DOUBLING * doublings, MOST_NEED)
+            most = MOST_NEED if state[MOVES] >= MATURE else YOUNG_NEED
+            state[NEED] = min(FIRST_NEED + NEED_PER_DOUBLING * doublings, most)
     need = state[NEED]
     if verdict == CODE:
         need = CODE_NEED
@@ -108,11 +113,11 @@ def _hold(y, jump, outside, size, verdict, state):
     return 1
 
 
-@kernel(i8(ro(1), f8, rw(1)))
-def judge_reading(codes, y, state):
+@kernel(i8(ro(1), f8, i8, rw(1)))
+def judge_reading(codes, y, alone, state):
     """Verdict on the next reading of a column, NaN if it is missing; the state moves on.
 
-    `codes` are values that stand for missing readings. A reading that is not `GOOD` is not taken into the state, until
+    `codes` are values that stand for missing readings; `alone` is 0 if many columns repeat their readings in this row. A reading that is not `GOOD` is not taken into the state, until
     so many in a row agree that it is a change of level.
     """
     if math.isnan(y):
@@ -151,7 +156,7 @@ def judge_reading(codes, y, state):
     state[SINCE] += 1.0
     if same:
         state[RUN] += 1.0
-        if _is_stuck(y, state):
+        if alone and _is_stuck(y, state):
             state[GAP] += 1.0
             return STUCK
     else:
@@ -181,16 +186,23 @@ def judge_reading(codes, y, state):
 
 @kernel(i8(ro(1), rw(2), rw(2), rw(2)))
 def screen_rows(codes, rows, states, verdicts):
-    """Judge rows in order and make readings that are not good NaN; `states` (columns, N_STATE) move on.
+    """Judge rows in order and make jumps and codes NaN; `states` (columns, N_STATE) move on.
 
-    Returns how many there were; `verdicts` has the shape of `rows`.
+    A stuck reading lies within what its column has shown, and stays. Returns how many readings are not good; `verdicts`
+    has the shape of `rows`.
     """
     n_bad = 0
     for i in range(rows.shape[0]):
+        n_same = 0
         for j in range(rows.shape[1]):
-            verdict = judge_reading(codes, rows[i, j], states[j])
+            if states[j, N] > 0.0 and rows[i, j] == states[j, LAST]:
+                n_same += 1
+        alone = 1 if n_same <= max(MOST_STUCK * rows.shape[1], 1.0) else 0
+        for j in range(rows.shape[1]):
+            verdict = judge_reading(codes, rows[i, j], alone, states[j])
             verdicts[i, j] = verdict
             if verdict != GOOD:
-                rows[i, j] = math.nan
                 n_bad += 1
+                if verdict != STUCK:
+                    rows[i, j] = math.nan
     return n_bad

@@ -1,11 +1,11 @@
 """Gross errors of sensors, set aside before a model sees them: `Readings`.
 
-A reading is set aside if nothing that its column has shown explains it: a *jump* out of the range, or across much of
-it, by a multiple of the largest changes so far; a *code* for a missing reading, such as -9999, out of the range; a
-*stuck* sensor, which repeats a reading far longer than it ever has. To the model it is a missing reading. If the next
-readings stay at the new level, they are a change of level, and taken up: after two for a jump that is just too far or
-ends where the column has been before, two more for each doubling of the jump, at most 50; codes after 200, equal
-readings after 24, a stuck sensor after 60.
+A reading is set aside if nothing that its column has shown explains it: a *jump* out of the range by half of it, and
+by a multiple of the largest changes so far; or a *code* for a missing reading, such as -9999, out of the range. To the
+model it is a missing reading. If the next readings stay at the new level, they are a change of level, and taken up:
+after two for a jump that is just too far, or as long as the column is young; two more for each doubling of the jump, at
+most 50; codes after 200, equal readings after 24. A *stuck* sensor, which repeats a reading far longer than it ever has
+while other columns move, is counted, for 60 rows at most, and its readings stay: they are nothing unseen.
 
 The criteria use ranks (the third largest change, the third highest and lowest reading), so that one error among the
 first readings does not hide the next. Nothing but codes is judged before a column has moved 30 times.
@@ -30,7 +30,8 @@ CODES = np.array(
     [-9999.0, 9999.0, -999.0, 999.0, -99999.0, 99999.0, -999.9, -9999.9, -999.99, -99.99, -200.0, -99.0, -32768.0,
      32767.0, 65535.0, -1e20, 1e20]
 )  # fmt: skip
-REASONS = {JUMP: "jump", CODE: "code", STUCK: "stuck"}
+#: Why a reading is set aside.
+REASONS = {JUMP: "jump", CODE: "code"}
 
 
 class Readings:
@@ -46,9 +47,9 @@ class Readings:
     n_rows
         Rows seen.
     counts
-        Readings set aside, shape ``(3, n_columns)``: jumps, codes, stuck.
+        Shape ``(3, n_columns)``: jumps and codes, which are set aside, and stuck readings.
     newest
-        The newest of each column, shape ``(3, n_columns)``: number of its row, value, reason; NaN where there is none.
+        The newest of each column that was set aside, shape ``(3, n_columns)``: number of its row, value, reason; NaN where there is none.
 
     Examples
     --------
@@ -59,7 +60,7 @@ class Readings:
     >>> readings.screen(row), row
     (1, array([[nan]]))
     >>> readings.rejected(["power"])
-    {'power': {'count': 1, 'jump': 1, 'code': 0, 'stuck': 0, 'row': 200, 'value': 500.0, 'reason': 'jump'}}
+    {'power': {'count': 1, 'jump': 1, 'code': 0, 'row': 200, 'value': 500.0, 'reason': 'jump'}}
     """
 
     def __init__(self, n_columns: int) -> None:
@@ -78,18 +79,20 @@ class Readings:
         """Make gross errors in the next rows ``(n_rows, n_columns)`` NaN, in place; returns how many there were."""
         given = rows.copy()
         verdicts = self._verdicts if len(rows) == 1 else np.zeros(rows.shape)
-        n_bad = int(screen_rows(CODES, rows, self._states, verdicts))
-        if n_bad:
+        n_bad = 0
+        if screen_rows(CODES, rows, self._states, verdicts):
             for i, j in np.argwhere(verdicts):
                 self.counts[int(verdicts[i, j]) - 1, j] += 1.0
-                self.newest[:, j] = self.n_rows + i, given[i, j], verdicts[i, j]
+                if verdicts[i, j] != STUCK:
+                    n_bad += 1
+                    self.newest[:, j] = self.n_rows + i, given[i, j], verdicts[i, j]
         self.n_rows += len(rows)
         return n_bad
 
     def peek(self, row: Array) -> Array:
         """A row ``(n_columns,)`` as `screen` would leave it; nothing is learnt."""
-        found = row[None].copy()
-        screen_rows(CODES, found, self._states.copy(), self._verdicts)
+        found = row[np.newaxis].copy()
+        screen_rows(CODES, found, self._states.copy(), np.empty_like(found))
         return found[0]
 
     def widen(self, n_columns: int) -> None:
@@ -104,14 +107,18 @@ class Readings:
         """Readings set aside, by column: their number, by reason, and row, value and reason of the newest."""
         found: dict[Hashable, dict[str, Any]] = {}
         for j, name in enumerate(names):
-            if self.counts[:, j].any():
+            if self.counts[: len(REASONS), j].any():
                 row, value, reason = self.newest[:, j].tolist()
-                by_reason = dict(zip(REASONS.values(), map(int, self.counts[:, j]), strict=True))
+                by_reason = dict(zip(REASONS.values(), map(int, self.counts[: len(REASONS), j]), strict=True))
                 found[name] = {
-                    "count": int(self.counts[:, j].sum()), **by_reason,
+                    "count": sum(by_reason.values()), **by_reason,
                     "row": int(row), "value": value, "reason": REASONS[int(reason)],
                 }  # fmt: skip
         return found
+
+    def stuck(self, names: Sequence[Hashable]) -> dict[Hashable, int]:
+        """Stuck readings, by column."""
+        return {name: int(n) for name, n in zip(names, self.counts[STUCK - 1], strict=True) if n}
 
     def state(self) -> dict[str, Any]:
         """Everything as plain data."""

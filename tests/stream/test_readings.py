@@ -67,8 +67,25 @@ def test_an_angle_that_wraps_loses_one_reading_at_first():
 def test_a_stuck_sensor():
     y = walk()
     y[200:240] = y[200]
-    found = set_aside(y)
-    assert found.size > 25 and found.min() > 204 and found.max() == 239
+    assert set_aside(y).size == 0
+    readings = Readings(1)
+    readings.screen(y[:, None].copy())
+    assert readings.stuck(["power"])["power"] == 25
+
+
+def test_a_machine_that_rests_is_not_stuck():
+    rows = np.column_stack([walk(seed=seed) for seed in range(4)])
+    rows[200:240] = rows[200]
+    readings = Readings(4)
+    readings.screen(rows.copy())
+    assert readings.stuck("abcd") == {} == readings.rejected("abcd")
+
+
+def test_the_first_sunrise_is_taken_up():
+    rng = np.random.default_rng(0)
+    hours = np.arange(432) / 6.0
+    y = 600.0 * np.maximum(np.sin((hours - 6.0) * np.pi / 12.0), 0.0) + 0.05 * rng.random(432)
+    assert set_aside(y).size <= 12
 
 
 def test_an_error_among_the_first_readings_does_not_hide_the_next():

@@ -122,7 +122,12 @@ def mixture_moments(scale: Scale, components: Components, low: FloatArray, high:
     density = np.exp(t_log_norm(v) - 0.5 * v * np.log1p(t * t / v))
     mass = (w * half)[..., np.newaxis] * _NODE_WEIGHTS * density
     # Divided by its own sum: the mean is then within the bounds, whatever the error.
-    mass /= mass.sum(axis=(0, 2, 3), keepdims=True)
+    total = mass.sum(axis=(0, 2, 3), keepdims=True)
+    if not total.all():
+        # Limits coincide in the last digit, or no component has any mass between them: all of it lies there.
+        mass = np.where(total > 0.0, mass, w[..., np.newaxis] * _NODE_WEIGHTS)
+        total = mass.sum(axis=(0, 2, 3), keepdims=True)
+    mass /= total
     y = scale.to_user(m[..., np.newaxis] + s[..., np.newaxis] * t)
     mean = (mass * y).sum(axis=(0, 2, 3))
     away = y - mean[:, np.newaxis, np.newaxis]

@@ -24,7 +24,7 @@ N_STATE = 31
 # Nothing is judged before this many moves; criteria are stricter, by a part of so many moves, while there are few.
 LEAST_MOVES, YOUNG = 30.0, 100.0
 # A reading out of range by this part of the range, after a jump of so many of the largest usual changes. A column that
-# rests in this share of its readings, such as a rate that is pegged, has shown little of its range: more is asked of it.
+# rests in this share of its readings, such as a pegged rate, has shown little of its range: more is asked of it.
 OUTSIDE, FAR_JUMP, RESTING, RESTING_OUTSIDE = 0.5, 2.0, 0.3, 4.0
 # The largest change over the third largest, at most: heavy tails make the criteria stricter.
 HEAVIEST = 4.0
@@ -117,8 +117,8 @@ def _hold(y, jump, outside, size, verdict, state):
 def judge_reading(codes, y, alone, state):
     """Verdict on the next reading of a column, NaN if it is missing; the state moves on.
 
-    `codes` are values that stand for missing readings; `alone` is 0 if many columns repeat their readings in this row. A reading that is not `GOOD` is not taken into the state, until
-    so many in a row agree that it is a change of level.
+    `codes` are values that stand for missing readings; `alone` is 0 if many columns repeat their readings in this row.
+    A reading that is not `GOOD` is not taken into the state, until so many in a row agree that it is a change of level.
     """
     if math.isnan(y):
         state[GAP] += 1.0

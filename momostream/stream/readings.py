@@ -49,7 +49,8 @@ class Readings:
     counts
         Shape ``(3, n_columns)``: jumps and codes, which are set aside, and stuck readings.
     newest
-        The newest of each column that was set aside, shape ``(3, n_columns)``: number of its row, value, reason; NaN where there is none.
+        The newest of each column that was set aside, shape ``(3, n_columns)``: number of its row, value, reason; NaN
+        where there is none.
 
     Examples
     --------

@@ -15,6 +15,7 @@ from momostream.distributions.copula import CopulaDistribution
 from momostream.distributions.joint import MixtureDistribution
 from momostream.distributions.marginals import Marginals
 from momostream.distributions.mixtures import Mixture, StudentT
+from momostream.distributions.moments import PLAIN, mixture_moments
 from momostream.distributions.student import correlation_of
 from tests import naive
 from tests.distributions.drawn import random_correlation, random_scale
@@ -109,3 +110,11 @@ def test_distributions_of_real_feeds(feed, data_dir):
     prediction = model.predict_one({}, with_dist=True)
     draws = prediction.distribution.sample(40_000, seed=0)[:, 0]
     agree(prediction.distribution.std[0], prediction.cov, draws)
+
+
+def test_limits_that_coincide_have_all_mass():
+    components = tuple(np.tile(part, (2, 1)) for part in ([0.3, 0.7], [1.0, 5.0], [2.0, 1e-3], [2.5, np.inf]))
+    mean, variance = mixture_moments(PLAIN, components, np.array([[4.0], [-9.0]]), np.array([[4.0], [9.0]]))
+    assert_allclose(mean[0], 4.0, rtol=1e-12)
+    assert_allclose(variance[0], 0.0, atol=1e-12)
+    assert -9.0 < mean[1] < 9.0 < 9.0 + variance[1]

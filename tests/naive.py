@@ -658,7 +658,7 @@ class NaiveReadings:
             if within:
                 self.need = 2.0
             elif size > 0.0:
-                doublings = max(np.log2(jump / (2.0 * size)), 0.0)
+                doublings = max(np.log2(jump / (2.0 * size)) - 2.0, 0.0)
                 self.need = min(2.0 + 2.0 * doublings, 50.0 if self.moves >= 200 else 2.0)
         need = self.need
         if verdict == 2:

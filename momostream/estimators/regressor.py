@@ -312,7 +312,7 @@ class MOMoGPRegressor(RegressorBatches, base.MultiTargetRegressor):
             model = self._model
             if model is None:
                 return {}
-            mean = model.predict(self._screening.inputs.peek(self._x) if self.screen else self._x, now)
+            mean = model.predict(self._x, now)
             names = self._targets.keys
             if not with_dist and self._map.is_plain:
                 return dict(zip(names, mean.tolist(), strict=True))

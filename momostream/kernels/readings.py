@@ -28,11 +28,12 @@ LEAST_MOVES, YOUNG = 30.0, 100.0
 OUTSIDE, FAR_JUMP, RESTING, RESTING_OUTSIDE = 0.5, 2.0, 0.3, 4.0
 # The largest change over the third largest, at most: heavy tails make the criteria stricter.
 HEAVIEST = 4.0
-# Held readings after which a change of level is taken up: for a jump that is just too far, more for each doubling, at
+# Held readings after which a change of level is taken up: for a jump that is just too far (a turbine that leaves its
+# rated power after days) and up to so many doublings of it, more for each further doubling, at
 # most, for equal readings of a series that otherwise moves, for codes of missing readings. A column with fewer moves
 # than this has not shown its range yet (radiation before the first sunrise): a few readings are enough.
 FIRST_NEED, NEED_PER_DOUBLING, MOST_NEED, EQUAL_NEED, CODE_NEED = 2.0, 2.0, 50.0, 24.0, 200.0
-MATURE, YOUNG_NEED = 200.0, 2.0
+MATURE, YOUNG_NEED, FREE_DOUBLINGS = 200.0, 2.0, 2.0
 # A code counts if it is out of range by this part of the range.
 CODE_OUTSIDE = 0.02
 # A level that a series left so many rows ago is known.
@@ -92,7 +93,7 @@ def _hold(y, jump, outside, size, verdict, state):
         if within:
             state[NEED] = FIRST_NEED
         elif size > 0.0:
-            doublings = max(math.log2(jump / (FAR_JUMP * size)), 0.0)
+            doublings = max(math.log2(jump / (FAR_JUMP * size)) - FREE_DOUBLINGS, 0.0)
             most = MOST_NEED if state[MOVES] >= MATURE else YOUNG_NEED
             state[NEED] = min(FIRST_NEED + NEED_PER_DOUBLING * doublings, most)
     need = state[NEED]

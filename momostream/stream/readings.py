@@ -3,7 +3,7 @@
 A reading is set aside if nothing that its column has shown explains it: a *jump* out of the range by half of it, and
 by a multiple of the largest changes so far; or a *code* for a missing reading, such as -9999, out of the range. To the
 model it is a missing reading. If the next readings stay at the new level, they are a change of level, and taken up:
-after two for a jump that is just too far, or as long as the column is young; two more for each doubling of the jump, at
+after two for a jump up to four times too far, or as long as the column is young; two more for each doubling of it, at
 most 50; codes after 200, equal readings after 24. A *stuck* sensor, which repeats a reading far longer than it ever has
 while other columns move, is counted, for 60 rows at most, and its readings stay: they are nothing unseen.
 
@@ -89,12 +89,6 @@ class Readings:
                     self.newest[:, j] = self.n_rows + i, given[i, j], verdicts[i, j]
         self.n_rows += len(rows)
         return n_bad
-
-    def peek(self, row: Array) -> Array:
-        """A row ``(n_columns,)`` as `screen` would leave it; nothing is learnt."""
-        found = row[np.newaxis].copy()
-        screen_rows(CODES, found, self._states.copy(), np.empty_like(found))
-        return found[0]
 
     def widen(self, n_columns: int) -> None:
         """Make room for more columns."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from itertools import pairwise
 
 import numpy as np
 from scipy import special, stats
@@ -398,16 +399,26 @@ def t_copula_log_density(scores: np.ndarray, R: np.ndarray, dof: float) -> float
 
 
 def own_features(
-    values: np.ndarray, slow: np.ndarray, origin: int, step: int, seasons: tuple[int, ...], moved: np.ndarray
+    values: np.ndarray,
+    slow: np.ndarray,
+    origin: int,
+    step: int,
+    seasons: tuple[int, ...],
+    moved: np.ndarray,
+    alike: int = 0,
 ) -> np.ndarray:
-    """What one series, with all its `values` so far, says at `origin` about `step` rows later; inputs have `moved`."""
+    """What one series, with all its `values` so far, says at `origin` about `step` rows later; inputs have `moved`.
+
+    A season of -1 rows is that of the last day of the same kind, `alike` rows before the step; 0 if there is none.
+    """
     now = values[origin]
     newest = [values[max(origin - k, 0)] for k in range(4)]
     f = [1.0, now - slow[origin], newest[0] - newest[1], newest[1] - newest[2], newest[2] - newest[3]]
     f += [now - np.mean(values[max(origin - n + 1, 0) : origin + 1]) for n in (8, 32)]
     for season in seasons:
-        back = season * math.ceil(step / season)
-        exists = origin >= back
+        season = alike if season == -1 else season
+        back = season * math.ceil(step / season) if season else 0
+        exists = season > 0 and origin >= back
         f.append(values[origin + step - back] - values[origin - back] if exists else 0.0)
         f.append(now - values[origin - back] if exists else 0.0)
     return np.concatenate([f, moved])
@@ -451,15 +462,15 @@ class OwnRegression:
         W = np.diag(self._weights())
         return self.F.T @ W @ self.F, self.F.T @ W @ self.changes, (self.F != 0.0).T @ self._weights()
 
-    def solve(self, penalty: float) -> np.ndarray:
+    def solve(self, penalty: float, least: np.ndarray | float = 0.0) -> np.ndarray:
         """Weights where a penalty counts as so many rows of each feature; none where too little is known."""
-        A, c, _ = self.moments()
+        A, c, counts = self.moments()
         weights = np.zeros(len(A))
         if A[0, 0] < 8.0:
             return weights
-        varies = np.diag(A) > 0.0
+        varies = (np.diag(A) > 0.0) & (counts >= least)
         rows = np.where(np.arange(len(A)) > 0, penalty, 1e-3)
-        A = A + np.diag(rows * np.diag(A) / A[0, 0])
+        A = A + np.diag(rows * np.diag(A) / np.maximum(counts, 1.0))
         weights[varies] = np.linalg.solve(A[np.ix_(varies, varies)], c[varies])
         return weights
 
@@ -479,7 +490,10 @@ def blend_moments(errors: np.ndarray, forgetting: float, step: int) -> np.ndarra
     M = np.zeros((errors.shape[1],) * 2)
     for n, error in enumerate(errors, start=2 - step):
         if not np.isnan(error).any():
-            M = min(forgetting, 1 - 2 / max(n, 3)) * M + np.outer(error, error)
+            usual = math.sqrt(M[0, 0] / min(1 / (1 - forgetting), n / 3)) if n > 30 else 0.0
+            # One jump counts as ten times the usual error of the first.
+            cut = 10 * usual / abs(error[0]) if abs(error[0]) > 10 * usual > 0 else 1.0
+            M = min(forgetting, 1 - 2 / max(n, 3)) * M + np.outer(cut * error, cut * error)
     return M
 
 
@@ -499,6 +513,31 @@ def best_mixture(M: np.ndarray) -> np.ndarray:
     return best
 
 
+def pooled_moments(moments: np.ndarray) -> np.ndarray:
+    """Moments (H, K, K) in units of the least square error of each step; near steps count more than far ones."""
+    units = [max(np.diag(M).min(), 1e-4 * M[0, 0]) for M in moments]
+    return np.array(
+        [
+            sum(
+                min(g, h) / max(g, h) * moments[g - 1] / units[g - 1]
+                for g in range(1, len(moments) + 1)
+                if units[g - 1]
+            )
+            for h in range(1, len(moments) + 1)
+        ]
+    )
+
+
+def iterated(values: np.ndarray, n_changes: int, terms: np.ndarray, centre, lowest, highest, largest, W) -> np.ndarray:
+    """Values (H, P) of steps after those of all rows (rows, P), each from the steps before; W (d, P), terms (H, n)."""
+    rows = list(values)
+    for now in terms:
+        lags = [rows[max(len(rows) - 1 - k, 0)] for k in range(n_changes + 1)]
+        f = np.concatenate([[1.0], rows[-1] - centre, *(newer - older for newer, older in pairwise(lags)), now])
+        rows.append(np.clip(rows[-1] + np.clip(f, -largest, largest) @ W, lowest, highest))
+    return np.array(rows[len(values) :])
+
+
 def component_moments(errors: np.ndarray, forgetting: float) -> tuple[float, float]:
     """Discounted square and mass of the errors of one component; NaN is not known."""
     square = mass = 0.0
@@ -515,11 +554,13 @@ def recall(
     X: np.ndarray,
     own: int,
     stands_still: np.ndarray,
+    rests: np.ndarray,
     made: list[dict[str, np.ndarray]],
 ) -> tuple[np.ndarray, np.ndarray]:
     """Errors (K, H, P) and planes (5, M, H, P) of the forecasts of row `now`, given those `made` at each row before.
 
     Forecasts hold `located` (H, K, P), `sloped` (H, 2, P, D), `blend_slope` (H, P, D) and `distribution` (H, 5, M, P).
+    Components that stand still move with the inputs unless the series `rests` (rows, P).
     NaN where there was none; of those that were made, one in `every` counts, another one in each H rows.
     """
     H, K, P = made[0]["located"].shape
@@ -535,7 +576,8 @@ def recall(
             location[own : own + 2] += forecast["sloped"][h] @ change
         errors[:, h] = y - location
         plane_rows[:, :, h] = forecast["law"][h]
-        plane_rows[0, ~stands_still, h] += forecast["blend_slope"][h] @ change
+        stays = stands_still[:, None] & (rests[row] > 0.0)
+        plane_rows[0, :, h] += np.where(stays, 0.0, forecast["blend_slope"][h] @ change)
     return errors, plane_rows
 
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from momostream._checks import check, whole
 from momostream.estimators._base import StreamingEstimator
-from momostream.horizon.calendar import NUMBER, Clock, calendar_names
+from momostream.horizon.calendar import NUMBER, Calendar, Clock
 from momostream.horizon.model import HorizonModel
 from momostream.horizon.reasons import reasons_of
 from momostream.horizon.settings import HorizonSettings
@@ -32,6 +32,7 @@ class ForecasterInsight(StreamingEstimator):
     _history: deque[tuple[int, Array]]
     _n_rows: int
     _clock: Clock
+    _calendar: Calendar | None
     _step: float | None
 
     @property
@@ -109,8 +110,7 @@ class ForecasterInsight(StreamingEstimator):
             check("step", step, whole(1, model.settings.horizon))
             check("n_neighbours", n_neighbours, whole(0))
             found = reasons_of(model, step, n_neighbours)
-            inputs = [*self._inputs.keys, *calendar_names(self._step)]
-            names = model.features.point_names(self.series, inputs)
+            names = self._point_names(model)
             n_series = len(self.series)
             return {
                 "experts": {
@@ -122,7 +122,7 @@ class ForecasterInsight(StreamingEstimator):
                 },
                 "inputs": {
                     name: dict(zip(self.series, slopes.tolist(), strict=True))
-                    for name, slopes in zip(inputs, found.slopes, strict=True)
+                    for name, slopes in zip(self._inputs.keys, found.slopes, strict=True)
                 },
                 "relevance": dict(zip(names, found.relevance.tolist(), strict=True)) if found.relevance.any() else {},
                 "neighbours": [
@@ -134,6 +134,12 @@ class ForecasterInsight(StreamingEstimator):
                     for number, similarity, point in found.neighbours
                 ],
             }
+
+    def _point_names(self, model: HorizonModel) -> list[Hashable]:
+        """Names of the coordinates that circuits see."""
+        waves = [f"wave {k + 1} of the season" for k in range(model.n_terms)]
+        terms = waves if self._calendar is None else self._calendar.names
+        return model.features.point_names(self.series, list(self._inputs.keys), terms)
 
     def _when(self, rows_ago: int) -> dict[str, Any]:
         """How many rows ago a row came, and its time if the feed has times."""

@@ -24,7 +24,7 @@ from momostream.estimators._screening import BEYOND, Screening
 from momostream.estimators._times import TimeLabels, zone_name
 from momostream.estimators.vocabulary import row_from_state, row_state
 from momostream.horizon.blend import JointForecast
-from momostream.horizon.calendar import AWARE, NEAR, NUMBER, Clock, as_time, calendar_terms, day_seasons
+from momostream.horizon.calendar import AWARE, DAY, NEAR, NUMBER, Ahead, Calendar, Clock, as_time, day_seasons
 from momostream.horizon.durations import n_steps_of, parse_duration
 from momostream.horizon.model import HorizonModel
 from momostream.horizon.settings import SEASON, SEASONS, HorizonSettings
@@ -64,10 +64,10 @@ class _CheckedRow(NamedTuple):
 class MOMoGPForecaster(ForecasterBatches, ForecasterInsight, Forecaster):
     """Forecasts several series for many steps ahead, with one joint distribution, learnt row by row.
 
-    The experts forecast all steps: the last value, the last season, regressions on the past of each series and on that
-    of all series, and circuits of Gaussian processes. They are blended for each step and series by how well they have
-    forecast so far. Variances, tails and the dependence between steps and series are learnt from past forecasts. Series
-    and inputs need neither scaling nor imputation nor resampling.
+    The experts forecast all steps: the last value, the last season, regressions on the past of each series and on
+    that of all series, direct and iterated, and circuits of Gaussian processes. They are blended for each step and
+    series by how well they have forecast so far. Variances, tails and the dependence between steps and series are
+    learnt from past forecasts. Series and inputs need neither scaling nor imputation nor resampling.
 
     Parameters
     ----------
@@ -85,8 +85,10 @@ class MOMoGPForecaster(ForecasterBatches, ForecasterInsight, Forecaster):
     time
         Name of the field of ``x`` that holds the timestamp: a datetime, date, numpy or pandas timestamp, or a number
         of any unit. See Notes.
+    holidays
+        Dates of days that are like those of a weekend, past and to come.
     experts
-        Names: ``"last value"``, ``"season"``, ``"own lags"``, ``"wide lags"``, and kernels as in
+        Names: ``"last value"``, ``"season"``, ``"own lags"``, ``"wide lags"``, ``"iterated lags"``, and kernels as in
         `momostream.MOMoGPRegressor`, each also with ``"residual "`` before it, for a circuit on the residuals of
         ``"wide lags"``. The first two always take part. Inputs that are known in advance act linearly, through
         ``"own lags"``.
@@ -127,12 +129,12 @@ class MOMoGPForecaster(ForecasterBatches, ForecasterInsight, Forecaster):
     A series or an input may join later. The model is then rebuilt and learns the rows that it remembers again, which
     takes as long as that many calls of `learn_one`.
 
-    Timestamps must increase. After three steps, the median of the newest 32 steps is the step of the feed. A gap of up
-    to 1,000 steps is filled with missing rows, so that lags and seasons keep their meaning; each of them costs as much
-    as a learnt row. Deviations of less than half a step are jitter, and longer gaps are not filled. A row without a
-    timestamp comes one step after the one before. Dates add the time of day, or the day of the week if steps are long,
-    as inputs that are known in advance; dates with a time zone are converted to UTC, and forecasts have the times of
-    the zone that came in last.
+    Timestamps must increase. After three steps, the median of the newest 32 steps is the step of the feed. A gap of
+    up to 1,000 steps is filled with missing rows, so that lags and seasons keep their meaning. Deviations of less
+    than half a step are jitter, and longer gaps are not filled. A row without a timestamp comes one step after the
+    one before. Dates add the time of day and the kind of day, weekend or not, or the day of the week if steps are
+    long, as inputs that are known in advance; dates with a time zone are converted to UTC, and forecasts have the
+    times of the zone that came in last.
 
     Inputs whose future is not given to `forecast` keep their last values. Calls from several threads wait for each
     other. An error leaves the model as it was.
@@ -186,6 +188,7 @@ class MOMoGPForecaster(ForecasterBatches, ForecasterInsight, Forecaster):
         lags: int | None = None,
         seasons: int | tuple[int, ...] | None = None,
         time: str | None = None,
+        holidays: tuple[Any, ...] | None = None,
         experts: tuple[str, ...] = HorizonSettings.experts,
         conformal: bool = False,
         bounds: dict[Any, tuple[float | None, float | None]] | None = None,
@@ -200,6 +203,8 @@ class MOMoGPForecaster(ForecasterBatches, ForecasterInsight, Forecaster):
     ) -> None:
         self.categories, self.screen, self.beyond = categories, screen, beyond
         self.horizon, self.strategy, self.lags, self.seasons, self.time = horizon, strategy, lags, seasons, time
+        self.holidays = holidays
+        self._holidays = frozenset(map(_day_number, holidays or ()))
         self.experts, self.conformal, self.bounds, self.transforms = experts, conformal, bounds, transforms
         self.max_points, self.window, self.memory_budget, self.seed = max_points, window, memory_budget, seed
         check_settings(self, CONSTRAINTS)
@@ -217,6 +222,7 @@ class MOMoGPForecaster(ForecasterBatches, ForecasterInsight, Forecaster):
         self._early: list[_CheckedRow] | None = None if self.time is None else []
         # The step on which the calendar of the model is based.
         self._step: float | None = None
+        self._calendar: Calendar | None = None
         self._look = FIRST_LOOK
         self._n_rows = 0
         # How times were given, for those of forecasts.
@@ -351,9 +357,13 @@ class MOMoGPForecaster(ForecasterBatches, ForecasterInsight, Forecaster):
         time = math.nan if row.time is None else row.time[0]
         if series or inputs or self._model is None:
             self._rebuild(series, inputs, time - (1 + n_missing) * (self._step or 0.0))
-        Y, X = (np.full((1 + n_missing, len(names)), np.nan) for names in (self._targets, self._inputs))
-        self._targets.encode(row.y, Y[-1])
-        self._inputs.encode(row.x, X[-1])
+        assert self._model is not None
+        if n_missing:
+            times = np.asarray(time + (self._step or 0.0) * np.arange(-n_missing, 0), dtype=np.float64)
+            self._model.skip(np.zeros((n_missing, 0)) if self._calendar is None else self._calendar.terms(times))
+        Y, X = (np.full((1, len(names)), np.nan) for names in (self._targets, self._inputs))
+        self._targets.encode(row.y, Y[0])
+        self._inputs.encode(row.x, X[0])
         self._teach(self._screened(X, Y), X, time)
 
     def _rebuild(self, series: Iterable[Hashable], inputs: Iterable[Hashable], last: float) -> None:
@@ -366,8 +376,10 @@ class MOMoGPForecaster(ForecasterBatches, ForecasterInsight, Forecaster):
             Y, X = past.observed[rows], past.inputs[rows, 0, : len(self._inputs)]
         n_before = len(self._inputs)
         self._add_columns(inputs, series)
-        n_inputs = len(self._inputs) + self._terms(np.empty(0)).shape[1]
-        self._model = HorizonModel(self._model_settings(), len(self._targets), n_inputs)
+        self._calendar = self._new_calendar()
+        self._model = HorizonModel(
+            self._model_settings(), len(self._targets), len(self._inputs), *_calendar_shape(self._calendar)
+        )
         if self._model.expert_names != experts:
             self._history.clear()
         X = _padded(X, len(self._inputs))
@@ -380,12 +392,15 @@ class MOMoGPForecaster(ForecasterBatches, ForecasterInsight, Forecaster):
         """Learn rows on the scale of the model; ``last`` is the time of the newest."""
         assert self._model is not None
         times = last - (self._step or 0.0) * np.arange(len(Y) - 1.0, -1.0, -1.0)
-        for y, x in zip(Y, np.hstack([X, self._terms(times)]), strict=True):
-            self._model.learn(y, x)
+        for y, x, time in zip(Y, X, times.tolist(), strict=True):
+            self._model.learn(y, x, self._ahead(time, self._model.settings.horizon))
 
-    def _terms(self, times: Array) -> Array:
-        """Inputs that the calendar gives in advance; their columns follow those of the user."""
-        return np.empty((len(times), 0)) if self._step is None else calendar_terms(times, self._step)
+    def _new_calendar(self) -> Calendar | None:
+        return None if self._step is None else Calendar(self._step, self._holidays)
+
+    def _ahead(self, time: float, n_steps: int) -> Ahead | None:
+        """The calendar of a row and of the steps after it; None without dates."""
+        return None if self._calendar is None else self._calendar.ahead(time, n_steps)
 
     def _model_settings(self) -> HorizonSettings:
         settings = self._settings
@@ -498,12 +513,10 @@ class MOMoGPForecaster(ForecasterBatches, ForecasterInsight, Forecaster):
         return X
 
     def _joint(self, model: HorizonModel, horizon: int, X: Array) -> JointForecast:
-        if self._step is not None:
-            X = np.hstack([X, self._terms(self._clock.ahead(len(X)))])
         if self.strategy == "recursive":
             # Seeded by the number of rows: the same forecast can be repeated, and changes nothing.
             rng = np.random.default_rng([self.seed or 0, self._n_rows])
-            return model.simulate(N_PATHS, horizon, X, rng)
+            return model.simulate(N_PATHS, horizon, X, rng, self._ahead(self._clock.last, horizon + 1))
         return model.joint(X)
 
     # ------------------------------------------------------------------ what was learnt
@@ -537,7 +550,29 @@ class MOMoGPForecaster(ForecasterBatches, ForecasterInsight, Forecaster):
         self._labels = TimeLabels(*state.get("labels", ()))
 
     def _restored_model(self, state: Any) -> HorizonModel:
-        return HorizonModel.from_state(self._model_settings(), state)
+        self._calendar = self._new_calendar()
+        shape = _calendar_shape(self._calendar)
+        if "middle" in state:
+            return HorizonModel.from_state(self._model_settings(), state, *shape)
+        # Experts of earlier versions are not those of this one, which learn the rows that were remembered.
+        self._model = HorizonModel(self._model_settings(), len(self._targets), len(self._inputs), *shape)
+        past = state["past"]
+        self._teach(past["observed"], past["inputs"][:, 0, : self._model.n_inputs], self._clock.last)
+        self._history.clear()
+        return self._model
+
+
+def _calendar_shape(calendar: Calendar | None) -> tuple[int | None, int | None]:
+    """Number of columns of a calendar, and which of them is the kind of day."""
+    return (None, None) if calendar is None else (len(calendar.names), calendar.kind)
+
+
+def _day_number(day: Any) -> int:
+    """Days since 1970-01-01."""
+    found = None if isinstance(day, str) else as_time("holidays", day)
+    if found is None or found[1] == NUMBER:
+        raise TypeError(f"holidays must be dates, got {day!r}")
+    return int(found[0] // DAY)
 
 
 def _is_empty(y: Any) -> bool:

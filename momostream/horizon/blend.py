@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from momostream.distributions.planes import LOCATION, STD
+from momostream.horizon.levels import LevelScale
 from momostream.kernels.horizon import blend_learn, blend_solve, components_learn
 from momostream.kernels.scalar import NU0, UNKNOWN
 from momostream.kernels.stack import SCORE_CLIP, stack_learn, stack_predict
@@ -27,8 +28,12 @@ __all__ = ["Blend", "BlendMixture", "JointForecast", "StepSeriesCorrelation"]
 Array = NDArray[np.float64]
 
 # Memory of the errors of the experts, in rows, and how much longer it is for each step: errors of forecasts that
-# overlap are much the same. Caution against trusting one expert; steps towards the optimum per row.
-MEMORY, MEMORY_PER_STEP, CAUTION, STEPS_PER_ROW = 400.0, 30.0, 0.1, 2
+# overlap are much the same. Caution against trusting one expert; steps towards the optimum each time.
+MEMORY, MEMORY_PER_STEP, CAUTION, N_STEPS = 3000.0, 30.0, 0.1, 4
+# The square error of an expert that has learnt from n rows is taken to be larger by (YOUTH / n)^2 of it.
+YOUTH = 30.0
+# After this many rows, weights move little: those of each series are found at every fourth row only.
+SETTLED_ROWS, TURNS = 256, 4
 
 # Components of the mixture: how fast their variances forget, whether they lie at the last value, their first weights.
 SPEEDS = (0.97, 0.995, 0.9998, 0.97, 0.995)
@@ -38,12 +43,17 @@ FIRST_WEIGHTS = (0.3, 0.3, 0.3, 0.05, 0.05)
 # Components at the last value count for less where they err more than those at the blend; these two, of the same speed,
 # are compared.
 SHARPNESS, COMPARED_BLEND, COMPARED_LAST = 4.0, 1, 4
+FARNESS = 1.0
+# The component with the longest memory.
+LONGEST = 2
 # While a series is constant, the learnt factors of the variances and the log factor of the common scale shrink; not
 # below these, for the variances are those of its own errors.
 LEAST_FACTOR, LEAST_LOG_SCALE = 0.1, -0.5
 # Steps: of the weights and their floor, of the variance factors, of the common scale.
 ETA, LEAST_WEIGHT, TAIL_STEP, SCALE_STEP = 0.02, 0.005, 0.003, 0.001
 FIRST_TAIL = 2
+# Rows at rest after which a series has two distributions: one at rest, and one while it moves.
+ENOUGH_RESTS = 30.0
 
 # Memory of the correlations, rows that the prior is worth, and the least eigenvalue of a correlation matrix.
 CORRELATION_FORGETTING, PRIOR_ROWS, CORRELATION_FLOOR = 0.998, 2.0, 1e-4
@@ -65,8 +75,11 @@ class Blend:
 
     def __init__(self, n_experts: int, horizon: int, n_series: int, every: int = 1) -> None:
         self.moments = np.zeros((horizon, n_series, n_experts, n_experts))
-        self.weights = np.full((horizon, n_series, n_experts), 1.0 / n_experts)
+        # The first expert is the last value, with which every feed begins.
+        self.weights = np.full((horizon, n_series, n_experts), 0.1 / max(n_experts - 1, 1))
+        self.weights[:, :, 0] = 0.9
         self._forgetting = (1.0 - 1.0 / (MEMORY + MEMORY_PER_STEP * horizon)) ** every
+        self._pooled, self._nearer = np.empty((2, horizon, n_experts, n_experts))
         self._pull = np.empty(n_experts)
         self.n_rows = 0
 
@@ -74,7 +87,12 @@ class Blend:
         """Learn from errors ``(n_experts, horizon, n_series)`` that have become known; NaN where not."""
         self.n_rows += 1
         blend_learn(self.n_rows, self._forgetting, errors, self.moments)
-        blend_solve(STEPS_PER_ROW, CAUTION, self.moments, self._pull, self.weights)
+        P, turn = self.moments.shape[1], self.n_rows % TURNS
+        start, stop = (0, P) if self.n_rows < SETTLED_ROWS else (turn * P // TURNS, (turn + 1) * P // TURNS)
+        blend_solve(
+            start, stop, N_STEPS, CAUTION, (YOUTH / self.n_rows) ** 2, self.moments, self._pooled, self._nearer,
+            self._pull, self.weights,
+        )  # fmt: skip
 
     def mean(self, locations: Array) -> Array:
         """Blended forecasts ``(horizon, n_series)`` from those of the experts ``(n_experts, horizon, n_series)``."""
@@ -119,80 +137,137 @@ class BlendMixture(_LearntArrays):
 
     Values of a step come every ``every`` rows. A distribution has the shape ``(5, n_components, horizon * n_series)``;
     `momostream.distributions.planes` names the first axis, as in `momostream.stream.stack.Stack`.
+
+    A series that has just repeated its value is at rest, and stays there more often than one that moves: all that is
+    learnt is learnt for series at rest and for series that move, once a series has been at rest often enough.
     """
 
-    _ARRAYS = ("squares", "masses", "mixing", "tails", "outputs")
+    _ARRAYS = ("squares", "masses", "mixing", "tails", "outputs", "n_rests")
 
     n_components = len(SPEEDS)
-    #: 1 for components that lie at the last value, wherever the blend is.
+    #: 1 for components that lie at the last value, wherever the blend is, while a series is at rest.
     stands_still = AT_LAST
 
     def __init__(self, horizon: int, n_series: int, every: int = 1) -> None:
         self.horizon, self.n_series = horizon, n_series
         self._speeds = np.maximum(np.array(SPEEDS) ** every, LEAST_SPEED)
         M, Q = len(SPEEDS), horizon * n_series
-        self.squares, self.masses = np.zeros((2, M, horizon, n_series))
-        self.mixing = np.empty((3, M, Q))
-        self.mixing[0], self.mixing[1] = np.array(FIRST_WEIGHTS)[:, None], UNKNOWN
-        self.mixing[2] = FIRST_TAIL
-        self.tails = np.zeros((2, M, Q, len(TAILS)))
-        self.tails[0] = 1.0
-        self.outputs = np.zeros((4, Q))
+        # The first axis: series that move, and series at rest.
+        self.squares, self.masses = np.zeros((2, 2, M, horizon, n_series))
+        self.mixing = np.empty((2, 3, M, Q))
+        self.mixing[:, 0], self.mixing[:, 1] = np.array(FIRST_WEIGHTS)[:, None], UNKNOWN
+        self.mixing[:, 2] = FIRST_TAIL
+        self.tails = np.zeros((2, 2, M, Q, len(TAILS)))
+        self.tails[:, 0] = 1.0
+        self.outputs = np.zeros((2, 4, Q))
+        self.n_rests = np.zeros(n_series)
+        self.levels = LevelScale(horizon, n_series, every)
         self._rates = np.array([ETA, LEAST_WEIGHT, TAIL_STEP, TAIL_DISCOUNT, SCALE_STEP, USUAL_STEP])
         self._likelihood, self._scores, self._mean = np.empty(M), np.empty(Q), np.empty(Q)
 
-    def planes(self, blend: Array, last: Array, n_missing: Array) -> Array:
+    def rests(self, n_repeated: Array) -> Array:
+        """Which series count as at rest, 1 or 0, given how often each has repeated its value."""
+        return ((n_repeated > 0.0) & (self.n_rests >= ENOUGH_RESTS)).astype(np.float64)
+
+    def count_rests(self, n_repeated: Array) -> None:
+        """Count the series that are at rest; what was learnt so far is the beginning for both."""
+        before, self.n_rests = self.n_rests, self.n_rests + (n_repeated > 0.0)
+        new = (before < ENOUGH_RESTS) & (self.n_rests >= ENOUGH_RESTS)
+        if new.any():
+            where = np.tile(new, self.horizon)
+            self.squares[1][..., new], self.masses[1][..., new] = self.squares[0][..., new], self.masses[0][..., new]
+            self.mixing[1][..., where], self.outputs[1][..., where] = (
+                self.mixing[0][..., where],
+                self.outputs[0][..., where],
+            )
+            self.tails[1][:, :, where] = self.tails[0][:, :, where]
+
+    def _exchange(self, rests: Array) -> None:
+        """Exchange what belongs to rest and to motion, where ``rests`` ``(horizon, n_series)`` is positive.
+
+        The first entries of all arrays are then those in force; the same call again puts all back.
+        """
+        at = np.flatnonzero(rests > 0.0)
+        if len(at):
+            M, Q = len(SPEEDS), rests.size
+            for both in (self.squares.reshape(2, M, Q), self.masses.reshape(2, M, Q), self.mixing, self.outputs):
+                both[0][..., at], both[1][..., at] = both[1][..., at], both[0][..., at]
+            tails = self.tails
+            tails[0][:, :, at], tails[1][:, :, at] = tails[1][:, :, at], tails[0][:, :, at]
+
+    def planes(self, blend: Array, middle: Array, last: Array, n_missing: Array, rests: Array) -> Array:
         """The distribution around forecasts ``blend`` ``(horizon, n_series)`` and the last values.
 
         A series whose last value is ``n_missing`` rows old is as uncertain as if it were forecast from there.
         """
         H, P = self.horizon, self.n_series
+        everywhere = np.broadcast_to(rests, (H, P))
+        self._exchange(everywhere)
+        squares, masses, tails, outputs = self.squares[0], self.masses[0], self.tails[0], self.outputs[0]
         planes = np.empty((5, len(SPEEDS), H * P))
-        planes[LOCATION] = np.where(AT_LAST[:, None, None] > 0.0, last, blend).reshape(len(SPEEDS), -1)
+        second = np.where(rests > 0.0, last, middle)
+        planes[LOCATION] = np.where(AT_LAST[:, None, None] > 0.0, second, blend).reshape(len(SPEEDS), -1)
         # No forecast is certain, not even of a constant.
-        stds = np.maximum(self._stds(last, n_missing), 1e-9 * np.abs(last) + 1e-100)
-        planes[STD] = stds.reshape(len(SPEEDS), -1)
-        mixing = self.mixing.copy()
+        stds = self._stds(squares, masses, outputs, last, n_missing)
+        stds = stds * self.levels.factors(blend)
+        planes[STD] = np.maximum(stds, 1e-9 * np.abs(last) + 1e-100).reshape(len(SPEEDS), -1)
+        mixing = self.mixing[0].copy()
         ratio = planes[STD, COMPARED_BLEND] / np.maximum(planes[STD, COMPARED_LAST], 1e-300)
-        mixing[0, FIRST_AT_LAST:] *= np.minimum(ratio, 1.0) ** SHARPNESS
-        stack_predict(0.0, tail_candidates(), mixing, self.tails, self.outputs, planes, self._mean)
+        # A series that stays is expected near its last value.
+        away = (planes[LOCATION, 0] - planes[LOCATION, FIRST_AT_LAST]) / planes[STD, COMPARED_BLEND] * np.tile(rests, H)
+        mixing[0, FIRST_AT_LAST:] *= np.minimum(ratio, 1.0) ** SHARPNESS * np.exp(
+            -0.5 * FARNESS * np.minimum(away * away, 100.0)
+        )
+        stack_predict(0.0, tail_candidates(), mixing, tails, outputs, planes, self._mean)
+        self._exchange(everywhere)
         return planes
 
-    def _stds(self, last: Array, n_missing: Array) -> Array:
+    def _stds(self, squares: Array, masses: Array, outputs: Array, last: Array, n_missing: Array) -> Array:
         """Standard deviations of the components, shape ``(n_components, horizon, n_series)``."""
         H = self.horizon
         with np.errstate(divide="ignore", invalid="ignore"):
             # Few residuals say little about the next one: wider by as much as a Student-t of so few is.
-            stds = np.sqrt(self.squares / self.masses * (1.0 + NU0 / self.masses))
-        if not self.masses[0].all():
-            stds = self._guessed(stds, last)
+            stds = np.sqrt(squares / masses * (1.0 + NU0 / masses))
+        if not masses[0].all():
+            stds = self._guessed(stds, masses[0] > 0.0, last)
         if n_missing.any():
             steps = np.arange(1, H + 1)[:, None] + n_missing.astype(np.int64)
             here = stds[:, np.minimum(steps, H) - 1, np.arange(self.n_series)]
             # Beyond the last step as for a random walk, but not beyond the deviation of the series itself.
-            most = np.maximum(here, np.sqrt(self.outputs[3]).reshape(here.shape[1:]))
+            most = np.maximum(here, np.sqrt(outputs[3]).reshape(here.shape[1:]))
             stds = np.minimum(here * np.sqrt(np.maximum(steps / H, 1.0)), most)
         return np.asarray(stds)
 
-    def _guessed(self, stds: Array, last: Array) -> Array:
+    def _guessed(self, stds: Array, known: NDArray[np.bool_], last: Array) -> Array:
         """Guess steps without an error yet from the nearest that has one; from the size of the value if none has."""
-        known = self.masses[0] > 0.0
         steps = np.arange(self.horizon)[:, None]
         nearest = np.maximum.accumulate(np.where(known, steps, -1), axis=0)
         nearest = np.where(nearest < 0, known.argmax(axis=0), nearest)
-        base = np.where(known.any(axis=0), stds[:, nearest, np.arange(self.n_series)], np.abs(last) + 1.0)
+        base = np.where(
+            known.any(axis=0), stds[:, nearest, np.arange(self.n_series)], np.where(last == 0.0, 1.0, np.abs(last))
+        )
         return np.asarray(base * np.sqrt((steps + 1.0) / (nearest + 1.0)))
 
-    def learn(self, y: Array, planes: Array) -> Array:
-        """Learn values ``(horizon, n_series)`` of the steps of one distribution each; returns their normal scores."""
+    def learn(self, y: Array, planes: Array, rests: Array) -> Array:
+        """Learn values ``(horizon, n_series)`` of the steps of one distribution each; returns their normal scores.
+
+        ``rests`` ``(horizon, n_series)`` says which series were at rest when the distribution was made.
+        """
         shape = (-1, self.horizon, self.n_series)
-        components_learn(self._speeds, y - planes[LOCATION].reshape(shape), self.squares, self.masses)
+        self._exchange(rests)
+        squares, masses, tails, outputs = self.squares[0], self.masses[0], self.tails[0], self.outputs[0]
+        errors, blend = y - planes[LOCATION].reshape(shape), planes[LOCATION, 0].reshape(shape[1:])
+        factors = self.levels.factors(blend)
+        usual = squares[LONGEST] / np.maximum(masses[LONGEST], 1e-300)
+        components_learn(self._speeds, errors / factors, squares, masses)
+        self.levels.learn(blend, errors[0], usual)
         stack_learn(
-            self._rates, y.ravel(), tail_candidates(), cdf_tables(), self.mixing, self.tails, self.outputs, planes,
+            self._rates, y.ravel(), tail_candidates(), cdf_tables(), self.mixing[0], tails, outputs, planes,
             self._likelihood, self._scores,
         )  # fmt: skip
-        np.maximum(self.tails[0], LEAST_FACTOR, out=self.tails[0])
-        np.maximum(self.outputs[0], LEAST_LOG_SCALE, out=self.outputs[0])
+        np.maximum(tails[0], LEAST_FACTOR, out=tails[0])
+        np.maximum(outputs[0], LEAST_LOG_SCALE, out=outputs[0])
+        self._exchange(rests)
         return self._scores.reshape(shape[1:])
 
 

@@ -10,14 +10,14 @@ from collections import deque
 from collections.abc import Hashable
 from datetime import UTC, date, datetime
 from statistics import median_low
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from momostream._numbers import as_number
 
-__all__ = ["Clock", "as_time", "calendar_names", "calendar_terms", "day_seasons"]
+__all__ = ["Ahead", "Calendar", "Clock", "as_time", "day_seasons", "waves_of"]
 
 Array = NDArray[np.float64]
 
@@ -29,7 +29,9 @@ FIRST_STEPS, N_STEPS = 3, 32
 # A longer gap, in steps, is not filled: the feed continues after it as if there were none.
 MOST_GAP = 1000
 # Rows of the longest season taken from the calendar.
-LONGEST_SEASON = 1500
+LONGEST_SEASON = 2016
+# Rows for which the calendar is computed at once.
+TABLE_ROWS = 255
 # Steps that feeds usually have. A step this close to one of them counts as that one: jitter must not move the seasons.
 USUAL_STEPS = (
     *(minutes * MINUTE for minutes in (1, 2, 3, 4, 5, 6, 10, 12, 15, 20, 30)),
@@ -67,36 +69,122 @@ def as_time(name: Hashable, value: Any) -> tuple[float, str] | None:
     return None if math.isnan(number) else (number, NUMBER)
 
 
-def calendar_terms(times: Array, step: float) -> Array:
-    """Time of day and day of the week as sines and cosines, shape ``(n_times, n_terms)``.
+class Ahead(NamedTuple):
+    """The calendar of a row and of the steps after it, that of the row itself first.
 
-    Two waves of the day below a step of six hours, one of the week from there to a day. Feeds with shorter steps see
-    few weeks, and have the same day of the last week among their seasons; those with longer ones have no time of day.
-    `calendar_names` names the terms.
+    Attributes
+    ----------
+    terms
+        Columns that are known in advance, shape ``(1 + horizon, n_terms)``.
+    alike
+        Rows since the same time of the last day of the same kind, 0 if that is not known; shape ``(1 + horizon,)``.
+    """
+
+    terms: Array
+    alike: NDArray[np.int64]
+
+
+_NO_TABLE = Ahead(np.empty((0, 0)), np.empty(0, dtype=np.int64))
+
+
+class Calendar:
+    """Columns that the dates of a feed with this step give in advance.
+
+    Below a step of six hours, two waves of the day, whether it is a weekend or a holiday, and the waves of such days;
+    from there to a day one wave of the week and the weekend. Feeds with longer steps have none. Weekends begin at 0:00
+    on Saturday.
+
+    Parameters
+    ----------
+    step
+        In microseconds.
+    holidays
+        Days, counted from 1970-01-01, that are like those of a weekend.
+
+    Attributes
+    ----------
+    names
+        Of the columns.
+    kind
+        Which of the columns says whether it is a weekend or a holiday; None if there is none.
+    day
+        Rows of a day; 0 if a day is no season of the feed.
 
     Examples
     --------
-    >>> calendar_terms(np.array([0.0, 6 * HOUR]), 10 * MINUTE).round(6) + 0.0
-    array([[ 0.,  1.,  0.,  1.],
-           [ 1.,  0.,  0., -1.]])
-    >>> calendar_terms(np.zeros(1), 30 * DAY).shape
+    >>> calendar = Calendar(10 * MINUTE)
+    >>> calendar.terms(np.array([0.0, 6 * HOUR]))[:, :5].round(6) + 0.0  # a Thursday
+    array([[ 0.,  1.,  0.,  1.,  0.],
+           [ 1.,  0.,  0., -1.,  0.]])
+    >>> calendar.terms(np.array([2 * DAY]))[:, 4]  # a Saturday
+    array([1.])
+    >>> calendar.alike(np.array([4 * DAY, 5 * DAY])) // 144  # a Monday is like the Friday before
+    array([3, 1])
+    >>> Calendar(30 * DAY).terms(np.zeros(1)).shape
     (1, 0)
     """
-    turns = [2.0 * np.pi * np.mod(times, period) / period for period in _periods(step).values()]
-    waves = [wave(turn) for turn in turns for wave in (np.sin, np.cos)]
-    return np.stack(waves, axis=1) if waves else np.empty((len(times), 0))
+
+    def __init__(self, step: float, holidays: frozenset[int] = frozenset()) -> None:
+        self.step, self.holidays = step, holidays
+        self._periods = _periods(step)
+        waves = [f"{wave} of the {period}" for period in self._periods for wave in ("sine", "cosine")]
+        self.kind = len(waves) if waves else None
+        self.names = [*waves, "weekend"] if waves else []
+        if "day" in self._periods:
+            self.names += [f"{wave} at weekends" for wave in waves]
+        seasons = day_seasons(step)
+        self.day = 0 if seasons is None or len(seasons) < 3 else seasons[0]
+        # The calendar of the rows from a time on.
+        self._table_start, self._table = math.nan, _NO_TABLE
+
+    def terms(self, times: Array) -> Array:
+        """The columns at these times, shape ``(n_times, n_terms)``."""
+        if not self.names:
+            return np.empty((len(times), 0))
+        turns = [2.0 * np.pi * np.mod(times, period) / period for period in self._periods.values()]
+        waves = [wave(turn) for turn in turns for wave in (np.sin, np.cos)]
+        weekend = self._is_weekend(np.floor(times / DAY).astype(np.int64)).astype(np.float64)
+        products = [weekend * wave for wave in waves] if "day" in self._periods else []
+        return np.stack([*waves, weekend, *products], axis=1)
+
+    def alike(self, times: Array) -> NDArray[np.int64]:
+        """Rows since the same time of the last day of the same kind, at most a week; 0 if days are no seasons."""
+        if not self.day:
+            return np.zeros(len(times), dtype=np.int64)
+        days = np.floor(times / DAY).astype(np.int64)
+        # Neighbouring rows lie on few days.
+        found, which = np.unique(days, return_inverse=True)
+        earlier = self._is_weekend(found[:, None] - np.arange(8))
+        same = earlier[:, 1:] == earlier[:, :1]
+        back = np.where(same.any(axis=1), same.argmax(axis=1) + 1, 7)
+        return np.asarray(self.day * back[which])
+
+    def ahead(self, time: float, n_steps: int) -> Ahead:
+        """The calendar of a row and of the steps after it."""
+        n, start = 1 + n_steps, self._table_start
+        k = round((time - start) / self.step) if start == start else 0
+        # Rows that come in time find what they need in one table.
+        if k < 0 or start + k * self.step != time or len(self._table.alike) < k + n:
+            times, k = np.asarray(time + self.step * np.arange(n + TABLE_ROWS), dtype=np.float64), 0
+            self._table_start, self._table = time, Ahead(self.terms(times), self.alike(times))
+        return Ahead(self._table.terms[k : k + n], self._table.alike[k : k + n])
+
+    def _is_weekend(self, days: NDArray[np.int64]) -> NDArray[np.bool_]:
+        # 1970-01-01 was a Thursday.
+        weekend = (days + 3) % 7 >= 5
+        return weekend | np.isin(days, list(self.holidays)) if self.holidays else weekend
 
 
-def calendar_names(step: float | None) -> list[str]:
-    """Names of the columns of `calendar_terms`; none without a step.
+def waves_of(season: int, first: int, n: int) -> Array:
+    """Two waves of a season at the rows ``first`` to ``first + n``, shape ``(n, 4)``, for feeds without dates.
 
     Examples
     --------
-    >>> calendar_names(DAY)
-    ['sine of the week', 'cosine of the week']
+    >>> waves_of(4, 1, 1).round(6) + 0.0
+    array([[ 1.,  0.,  0., -1.]])
     """
-    periods = {} if step is None else _periods(step)
-    return [f"{wave} of the {period}" for period in periods for wave in ("sine", "cosine")]
+    turns = 2.0 * np.pi * (np.arange(first, first + n) % season) / season
+    return np.stack([np.sin(turns), np.cos(turns), np.sin(2.0 * turns), np.cos(2.0 * turns)], axis=1)
 
 
 def _periods(step: float) -> dict[str, float]:
@@ -113,8 +201,8 @@ def day_seasons(step: float) -> tuple[int, ...] | None:
     --------
     >>> day_seasons(HOUR), day_seasons(1.02 * 10 * MINUTE), day_seasons(DAY)
     ((24, 48, 168), (144, 288, 1008), None)
-    >>> day_seasons(5 * MINUTE)
-    (288, 576)
+    >>> day_seasons(2 * MINUTE)
+    (720, 1440)
     """
     step = next((usual for usual in USUAL_STEPS if abs(step / usual - 1.0) < NEAR), step)
     day = round(DAY / step)

@@ -8,10 +8,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from momostream.horizon.calendar import Ahead
 from momostream.horizon.features import FeatureMap
+from momostream.horizon.iterated import IteratedLags
 from momostream.horizon.past import Past
 from momostream.horizon.regressions import OwnLags, WideLags
 from momostream.horizon.settings import RESIDUAL, HorizonSettings
+from momostream.kernels.horizon import ENOUGH_TO_CUT
 from momostream.stream.circuits import Circuits
 from momostream.stream.tree import Tree
 
@@ -32,44 +35,60 @@ class Experts:
         Parameters of the model.
     features
         Map from rows to features.
-    n_series, n_inputs
-        Columns.
+    n_series, n_inputs, n_terms
+        Columns: series, inputs, and those of the calendar.
 
     Attributes
     ----------
     own, wide
         Regressions on the past of a series and on that of all series, each with two penalties; None if not wanted.
+    iterated
+        Regressions of one step on all series and on the series itself; None if not wanted.
     circuits
         ``"plain"`` ones on changes, and ``"residual"`` ones on what the wide regression with the heavy penalty leaves,
         as far as they are wanted.
     names
         Of all experts, in the order of the blend.
     at
-        Which of these are ``"last"``, ``"season"``, ``"own"``, ``"wide"``, ``"plain"`` and ``"residual"``.
+        Which of these are ``"last"``, ``"season"``, ``"own"``, ``"wide"``, ``"iterated"``, ``"plain"`` and
+        ``"residual"``.
     """
 
-    def __init__(self, settings: HorizonSettings, features: FeatureMap, n_series: int, n_inputs: int) -> None:
+    def __init__(
+        self, settings: HorizonSettings, features: FeatureMap, n_series: int, n_inputs: int, n_terms: int
+    ) -> None:
         self.horizon, self.n_series, self.n_inputs = settings.horizon, n_series, n_inputs
+        self._settings, self._features = settings, features
         self._steps, n_outputs = np.arange(1, settings.horizon + 1), settings.horizon * n_series
         self.own: OwnLags | None = None
         self.wide: WideLags | None = None
+        self.iterated: IteratedLags | None = None
         self.circuits: dict[str, Circuits] = {}
         names = {"last": ["last value"], "season": ["season"]}
         if "own lags" in settings.experts:
-            self.own = OwnLags(settings.horizon, n_series, n_inputs)
+            self.own = OwnLags(settings.horizon, n_series, n_inputs, n_terms)
             names["own"] = ["own lags, light", "own lags, heavy"]
         if "wide lags" in settings.experts and features.n_features <= TOO_WIDE:
-            self.wide = WideLags(features.n_features, n_outputs)
+            least_rows = np.where(features.is_late, ENOUGH_TO_CUT + 2.0 * settings.horizon, 0.0)
+            self.wide = WideLags(features.n_features, n_outputs, least_rows)
             names["wide"] = ["wide lags, light", "wide lags, heavy"]
+        if "iterated lags" in settings.experts:
+            self.iterated = IteratedLags(n_series, n_terms)
+            names["iterated"] = ["iterated lags, all", "iterated lags, own"]
+        self.start_circuits()
         if settings.plain is not None:
-            self.circuits["plain"] = Circuits(settings.plain, features.n_coordinates, n_outputs)
             names["plain"] = list(settings.plain.experts)
-        if settings.residual is not None and self.wide is not None:
-            self.circuits["residual"] = Circuits(settings.residual, features.n_coordinates, n_outputs)
+        if "residual" in self.circuits and settings.residual is not None:
             names["residual"] = [RESIDUAL + name for name in settings.residual.experts]
         self.names = tuple(name for part in names.values() for name in part)
         ends = accumulate((len(part) for part in names.values()), initial=0)
         self.at = {part: slice(*both) for part, both in zip(names, pairwise(ends), strict=True)}
+
+    def start_circuits(self) -> None:
+        """Start the circuits, or start them again when their points have become others."""
+        for part, settings in (("plain", self._settings.plain), ("residual", self._settings.residual)):
+            if settings is not None and (part == "plain" or self.wide is not None):
+                self.circuits[part] = Circuits(settings, self._features.n_coordinates, self.horizon * self.n_series)
 
     @property
     def trees(self) -> dict[str, Tree]:
@@ -86,11 +105,13 @@ class Experts:
 
     # ------------------------------------------------------------------ learning
 
-    def learn(self, past: Past) -> None:
+    def learn(self, past: Past, ahead: Ahead) -> None:
         """Learn the newest row, in the experts that take each step on its own."""
         if self.own is not None:
-            self.own.learn(past)
+            self.own.learn(past, int(ahead.alike[0]))
             self.own.work()
+        if self.iterated is not None:
+            self.iterated.learn(past, ahead)
 
     def learn_origin(self, f: Array, point: Array, expected: Array, changes: Array, with_circuits: bool) -> None:
         """Learn the changes after a row, in the experts that take all steps together.
@@ -116,20 +137,27 @@ class Experts:
 
     # ------------------------------------------------------------------ forecasting
 
-    def locate(self, past: Past, seasons: tuple[int, ...], point: Array, expected: Array) -> tuple[Array, Array]:
-        """Forecasts of all experts ``(n_experts, horizon, n_series)``, and slopes of the regressions on own lags."""
+    def locate(
+        self, past: Past, ahead: Ahead, seasons: tuple[int, ...], point: Array, expected: Array
+    ) -> tuple[Array, Array]:
+        """Forecasts of all experts ``(n_experts, horizon, n_series)``, and slopes of the regressions on own lags.
+
+        No forecast lies far beyond the range that a series has shown.
+        """
         H, P = self.horizon, self.n_series
         located = np.empty((len(self.names), H, P))
         located[self.at["last"]] = past.values
         located[self.at["season"]] = self._season_ago(past, seasons)
         slopes = np.zeros((2, H, P, self.n_inputs))
         if self.own is not None:
-            self.own.predict(past, located[self.at["own"]], slopes)
+            self.own.predict(past, ahead, located[self.at["own"]], slopes)
         if self.wide is not None:
             located[self.at["wide"]] = past.values + expected.reshape(-1, H, P)
+        if self.iterated is not None:
+            self.iterated.predict(past, ahead, located[self.at["iterated"]])
         for part, circuits in self.circuits.items():
             located[self.at[part]] = self.base(part, past.values, located) + self._predict(circuits, point)
-        return located, slopes
+        return np.clip(located, *past.reach()), slopes
 
     def _predict(self, circuits: Circuits, point: Array) -> Array:
         """Changes that circuits expect, ``(n_trees, horizon, n_series)``; none where they know nothing."""
@@ -149,7 +177,7 @@ class Experts:
     def _parts(self) -> dict[str, Any]:
         """All that learns, by its key in a state; None for experts that are not wanted."""
         circuits = {part: self.circuits.get(part) for part in ("plain", "residual")}
-        return {"own": self.own, "wide": self.wide, **circuits}
+        return {"own": self.own, "wide": self.wide, "iterated": self.iterated, **circuits}
 
     @property
     def nbytes(self) -> int:

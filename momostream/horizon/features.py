@@ -31,6 +31,10 @@ class FeatureMap:
         Parameters of the model.
     n_series, n_inputs
         Columns.
+    n_terms
+        Further inputs, those of the calendar.
+    kind
+        Which of the terms is the kind of day; the circuits see it, those before it, and the kind at the last step.
 
     Attributes
     ----------
@@ -38,11 +42,11 @@ class FeatureMap:
         Changes of each series among the features.
     n_features
         Features of the wide regression.
-    n_coordinates
-        Coordinates of a point, without the number of its row.
     seasonal_lags
-        How many rows ago the last season had the phase of the newest row, and that of the last step ahead; empty if no
-        season is set. Seasons that are found in the values come too late to be features.
+        How many rows ago the last season had the phase of the newest row, and that of the last step ahead; empty as
+        long as no season is known.
+    is_late
+        Which features come only with a season.
 
     Examples
     --------
@@ -51,26 +55,47 @@ class FeatureMap:
     ['clock', 'power', 'change of power']
     >>> series = np.zeros((3, 4, 1))
     >>> series[:, 0, 0] = 1.0, 2.0, 4.0
-    >>> features.newest(2.0, series, np.empty((3, 2, 0)), 0, 2, np.empty((0, 1)))
-    (array([1., 4., 2., 1.]), array([2., 4., 2.]))
+    >>> features.newest(2.0, series, np.empty((3, 2, 0)), 0, 2, np.empty((0, 1)), np.empty(0))
+    (array([1., 4., 0., 0., 2., 1.]), array([2., 4., 2.]))
     """
 
-    def __init__(self, settings: HorizonSettings, n_series: int, n_inputs: int) -> None:
+    def __init__(
+        self, settings: HorizonSettings, n_series: int, n_inputs: int, n_terms: int = 0, kind: int | None = None
+    ) -> None:
+        self.horizon, self.n_series, self.n_inputs, self.kind = settings.horizon, n_series, n_inputs, kind
         self.n_lags = settings.lags or int(np.clip(MOST_FEATURES // max(n_series, 1) - 1, 1, MOST_LAGS))
-        self.seasonal_lags = np.zeros(0, dtype=np.int64)
-        if settings.seasons:
-            season = settings.seasons[0]
-            self.seasonal_lags = np.array([season, season - (settings.horizon - 1) % season - 1])
-        n_seasonal = len(self.seasonal_lags) * n_series
-        # Both begin with one column of their own, and end with changes of the series.
+        # Room for the values of a season, unless there is to be none.
+        n_seasonal = 0 if settings.seasons == () else 2 * n_series
+        # The kind of day bends what other columns do; in a regression on all of them it costs more than it explains.
+        self._n_waves = n_inputs + (n_terms if kind is None else kind)
+        sizes = [1, n_series, self._n_waves, n_seasonal, self.n_lags * n_series]
         self._series, self._inputs, self._seasonal, self._changes = (
-            slice(*both) for both in pairwise(accumulate([1, n_series, n_inputs, n_seasonal, self.n_lags * n_series]))
+            slice(*both) for both in pairwise(accumulate(sizes))
         )
         self.n_features = self._changes.stop
-        self.n_coordinates = self._changes.start + n_series - 1
+        self.is_late = np.zeros(self.n_features, dtype=bool)
+        self.is_late[self._seasonal] = True
+        self._n_shown = n_inputs + (n_terms if kind is None else kind + 1)
+        self.set_season(settings.seasons[0] if settings.seasons else None)
+
+    def set_season(self, season: int | None) -> None:
+        """Set the season, in rows; None if it is not known."""
+        self.seasonal_lags = np.zeros(0, dtype=np.int64)
+        if season is not None:
+            self.seasonal_lags = np.array([season, season - (self.horizon - 1) % season - 1])
+
+    @property
+    def n_coordinates(self) -> int:
+        """Coordinates of a point, without the number of its row."""
+        return self.n_series * (2 + len(self.seasonal_lags)) + self._n_shown + (self.kind is not None)
+
+    @property
+    def most_coordinates(self) -> int:
+        """Coordinates of a point when a season is known."""
+        return self.n_coordinates + self.n_series * (2 - len(self.seasonal_lags))
 
     def newest(
-        self, number: float, series: Array, inputs: Array, first: int, now: int, earlier: Array
+        self, number: float, series: Array, inputs: Array, first: int, now: int, earlier: Array, last_terms: Array
     ) -> tuple[Array, Array]:
         """Features ``(..., n_features)`` and points ``(..., 1 + n_coordinates)`` of the newest row.
 
@@ -82,31 +107,41 @@ class FeatureMap:
             Of the row.
         series, inputs
             Rows as in `momostream.horizon.past.Past`, shape ``(..., n_rows, 4, n_series)``, and ``(n_rows, 2,
-            n_inputs)`` for all pasts together.
+            n_inputs + n_terms)`` for all pasts together.
         first, now
             Positions of the oldest and of the newest row.
         earlier
             Values `seasonal_lags` rows ago, shape ``(..., n_seasonal_lags, n_series)``.
+        last_terms
+            The calendar at the last step ahead.
         """
         pasts, values, (x, slow_x) = series.shape[:-3], series[..., now, 0, :], inputs[now]
-        f, points = np.zeros((*pasts, self.n_features)), np.empty((*pasts, 1 + self.n_coordinates))
-        points[..., 0], f[..., 0] = number, 1.0
-        points[..., self._series], f[..., self._series] = values, values - series[..., now, 1, :]
-        if len(x):
-            points[..., self._inputs], f[..., self._inputs] = x, x - slow_x
+        f = np.zeros((*pasts, self.n_features))
+        f[..., 0] = 1.0
+        f[..., self._series] = values - series[..., now, 1, :]
+        f[..., self._inputs] = (x - slow_x)[: self._n_waves]
+        seasonal = (earlier - values[..., None, :]).reshape(*pasts, -1)
         if len(self.seasonal_lags):
-            seasonal = (earlier - values[..., None, :]).reshape(*pasts, -1)
-            points[..., self._seasonal], f[..., self._seasonal] = seasonal, seasonal
+            f[..., self._seasonal] = seasonal
         # Newest first; zero before the first row.
         last = series[..., max(now - self.n_lags, first) : now + 1, 0, :][..., ::-1, :]
         changes = f[..., self._changes].reshape(*pasts, self.n_lags, -1)
         changes[..., : last.shape[-2] - 1, :] = last[..., :-1, :] - last[..., 1:, :]
-        points[..., self._changes.start :] = changes[..., 0, :]
-        return f, points
+        shown = np.empty((*pasts, 1 + self._n_shown + (self.kind is not None)))
+        shown[..., 0] = number
+        shown[..., 1 : 1 + self._n_shown] = x[: self._n_shown]
+        if self.kind is not None:
+            shown[..., -1] = last_terms[self.kind]
+        points = [shown[..., :1], values, shown[..., 1:], seasonal, changes[..., 0, :]]
+        return f, np.concatenate(points, axis=-1)
 
-    def point_names(self, series: Sequence[Hashable], inputs: Sequence[Hashable]) -> list[Hashable]:
+    def point_names(
+        self, series: Sequence[Hashable], inputs: Sequence[Hashable], terms: Sequence[str] = ()
+    ) -> list[Hashable]:
         """Names of the number of the row and of the coordinates of a point."""
-        names: list[Hashable] = ["clock", *series, *inputs]
+        names: list[Hashable] = ["clock", *series, *[*inputs, *terms][: self._n_shown]]
+        if self.kind is not None:
+            names.append(f"{terms[self.kind]} at the last step")
         if len(self.seasonal_lags):
             names += [f"{name} one season ago" for name in series] + [f"{name} ahead one season ago" for name in series]
         return names + [f"change of {name}" for name in series]

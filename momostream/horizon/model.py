@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from momostream.distributions.planes import LOCATION
 from momostream.horizon.blend import Blend, BlendMixture, JointForecast, StepSeriesCorrelation
+from momostream.horizon.calendar import Ahead, waves_of
 from momostream.horizon.conformal import Conformal
 from momostream.horizon.experts import Experts
 from momostream.horizon.features import FeatureMap
@@ -23,6 +24,7 @@ from momostream.horizon.paths import Paths
 from momostream.horizon.ring import MadeForecast, Ring
 from momostream.horizon.seasons import find_season
 from momostream.horizon.settings import HorizonSettings
+from momostream.kernels.horizon import ALIKE
 
 __all__ = ["HorizonModel"]
 
@@ -33,6 +35,8 @@ log = logging.getLogger("momostream")
 EVERY_STEPS = 24
 # Rows that are searched for a season, and the row of the first search; the next is due when their number has doubled.
 SEASON_ROWS, FIRST_SEARCH = 1024, 64
+# Waves of a season that is not that of a calendar.
+N_WAVES = 4
 
 
 class HorizonModel:
@@ -44,6 +48,9 @@ class HorizonModel:
         Parameters.
     n_series, n_inputs
         Columns.
+    n_terms, kind
+        Columns of the calendar, and which of them is the kind of day; None if there is no calendar. A model without
+        one has the waves of the season, once it is known.
 
     Attributes
     ----------
@@ -59,20 +66,31 @@ class HorizonModel:
         Seasons that were set or found, in rows.
     """
 
-    def __init__(self, settings: HorizonSettings, n_series: int, n_inputs: int) -> None:
+    def __init__(
+        self,
+        settings: HorizonSettings,
+        n_series: int,
+        n_inputs: int,
+        n_terms: int | None = None,
+        kind: int | None = None,
+    ) -> None:
         self.settings, self.n_series, self.n_inputs = settings, n_series, n_inputs
+        self.has_calendar = n_terms is not None
+        n_terms = (0 if settings.seasons == () else N_WAVES) if n_terms is None else n_terms
+        self.n_terms = n_terms
         H, every = settings.horizon, 1 + settings.horizon // EVERY_STEPS
-        self.features = FeatureMap(settings, n_series, n_inputs)
-        self.past = Past(n_series, n_inputs, self._capacity())
-        self.experts = Experts(settings, self.features, n_series, n_inputs)
+        self.features = FeatureMap(settings, n_series, n_inputs, n_terms, kind)
+        self.past = Past(n_series, n_inputs + n_terms, self._capacity())
+        self.experts = Experts(settings, self.features, n_series, n_inputs, n_terms)
         self.blend = Blend(len(self.expert_names), H, n_series, every)
+        self.middle = Blend(len(self.expert_names), H, n_series, every)
         self.mixture = BlendMixture(H, n_series, every)
         self.correlation = StepSeriesCorrelation(H, n_series)
         self.conformal = Conformal(H, n_series) if settings.conformal else None
         wide = self.experts.wide
         self.ring = Ring(
             horizon=H, n_series=n_series, n_inputs=n_inputs, n_experts=len(self.expert_names),
-            n_components=self.mixture.n_components, n_coordinates=self.features.n_coordinates,
+            n_components=self.mixture.n_components, n_coordinates=self.features.most_coordinates,
             n_features=0 if wide is None else wide.width, n_wide=0 if wide is None else len(wide.penalties),
             every=every,
         )  # fmt: skip
@@ -82,13 +100,17 @@ class HorizonModel:
         self._found: tuple[int, ...] = ()
         if settings.seasons:
             self._set_seasons(settings.seasons)
-        # The forecast of the newest row; None until it is made.
+        # The calendar of the newest row, and its forecast; None until it is made.
+        self._ahead = self._own_calendar()
         self._made: MadeForecast | None = None
 
     def _capacity(self) -> int:
         """Rows that features and targets may look back."""
         H, seasons = self.settings.horizon, self.settings.seasons
         longest = SEASON_ROWS if seasons is None else max((s * -(-H // s) for s in seasons), default=0)
+        if self.has_calendar and seasons:
+            # Days of a kind come again within a week.
+            longest = max(longest, 7 * seasons[0] * -(-H // (7 * seasons[0])))
         return H + max(longest, 64, self.features.n_lags + 1) + H
 
     @property
@@ -103,34 +125,64 @@ class HorizonModel:
 
     # ------------------------------------------------------------------ learning
 
-    def learn(self, y: Array, x: Array) -> None:
-        """Learn the next row: values of the series and of the inputs; NaN is missing."""
+    def learn(self, y: Array, x: Array, ahead: Ahead | None = None) -> None:
+        """Learn the next row: values of series and inputs, NaN if missing, and the calendar if there is one."""
         H, now = self.settings.horizon, self.past.n_rows
-        self.past.append(y, x)
+        self._ahead = self._own_calendar() if ahead is None else ahead
+        if np.isnan(y).all() and np.isnan(x).all():
+            self.skip(self._ahead.terms[:1])
+            self._see(now % H)
+            self.ring.seen[now % H] = -1
+            return
+        self.past.append(y, np.concatenate([x, self._ahead.terms[0]]))
         if now:
             self._learn_forecasts(y, now)
-        if now >= H:
+        if now >= H and self.ring.seen[now % H] == now - H:
             self._learn_origin(now - H)
-        self.experts.learn(self.past)
-        if self.settings.seasons is None and self.past.n_rows == self._next_search:
+        self.experts.learn(self.past, self._ahead)
+        if self.settings.seasons is None and self.past.n_rows >= self._next_search:
             self._search_season()
+        self.mixture.count_rests(self.past.n_repeated)
+        self.mixture.levels.look(self.past)
         self._see(now % H)
         # Made here even if it is not asked for, so that asking changes nothing.
         self._made = None
         made = self._forecast()
         if self.ring.is_kept(now):
-            self.ring.keep(now, made)
+            self.ring.keep(now, made, self.mixture.rests(self.past.n_repeated))
+
+    def skip(self, X: Array) -> None:
+        """Take rows that did not come, of which only the terms of the calendar are known, ``(n_rows, n_terms)``.
+
+        Forecasts from them are not learnt from: that would teach little, and take as long as rows with values.
+        """
+        nothing, no_inputs = np.full(self.n_series, np.nan), np.full(self.n_inputs, np.nan)
+        for terms in X:
+            if not self.has_calendar:
+                terms = self._own_calendar().terms[0]
+            self.past.append(nothing, np.concatenate([no_inputs, terms]))
+        self._made = None
+
+    def _own_calendar(self) -> Ahead:
+        """The calendar of the next row, in a model that has none: the waves of the season, zero until it is known."""
+        n = 1 + self.settings.horizon
+        terms = np.zeros((n, self.n_terms))
+        if self.seasons and not self.has_calendar:
+            terms = waves_of(self.seasons[0], self.past.n_rows, n)
+        return Ahead(terms, np.zeros(n, dtype=np.int64))
 
     def _learn_forecasts(self, y: Array, now: int) -> None:
         """Compare the values of a row with all forecasts of them."""
         values, errors, planes = self.ring.recall(now, y, self.past, self._first_own, self.mixture.stands_still)
         self.blend.learn(errors)
-        scores = self.mixture.learn(values, planes)
+        away = np.abs(values.ravel() - planes[LOCATION, 3])
+        self.middle.learn(errors / np.sqrt(np.maximum(away, 0.1 * planes[1, 4])).reshape(values.shape))
+        scores = self.mixture.learn(values, planes, self.ring.rests_of(now))
         if self.conformal is not None:
             self.conformal.learn(scores)
         self.ring.add_scores(now, scores)
         H = self.settings.horizon
-        if now >= H and self.ring.is_kept(now - H):
+        if now >= H and self.ring.kept[now % H] == now - H:
             self.correlation.learn(self.ring.scores[now % H])
 
     @property
@@ -146,8 +198,8 @@ class HorizonModel:
             return
         # Circuits take their units from the first rows they learn, which must have a whole season before them.
         with_circuits = not seasons or origin >= seasons[0]
-        ring = self.ring
-        self.experts.learn_origin(ring.features[slot], ring.points[slot], ring.expected[slot], changes, with_circuits)
+        ring, point = self.ring, self.ring.points[slot, : 1 + self.features.n_coordinates]
+        self.experts.learn_origin(ring.features[slot], point, ring.expected[slot], changes, with_circuits)
 
     def _search_season(self) -> None:
         past = self.past
@@ -163,7 +215,12 @@ class HorizonModel:
     def _set_seasons(self, seasons: tuple[int, ...]) -> None:
         self.seasons = seasons
         if self.experts.own is not None:
-            self.experts.own.set_seasons(seasons)
+            self.experts.own.set_seasons((*seasons, ALIKE) if self.has_calendar else seasons)
+        if self.settings.seasons is None:
+            # Circuits learn again from here on, with the season among their coordinates.
+            self.features.set_season(seasons[0] if seasons else None)
+            self.experts.start_circuits()
+            self.ring.seen[:] = -1
 
     # ------------------------------------------------------------------ forecasting
 
@@ -171,22 +228,33 @@ class HorizonModel:
         """Put features and point of the newest row into a slot of the ring, and what the wide regression expects."""
         past, ring, wide = self.past, self.ring, self.experts.wide
         earlier = past.earlier(self.features.seasonal_lags)
-        f, ring.points[slot] = self.features.newest(
-            past.n_rows - 1.0, past.series, past.inputs, past.first, past.last, earlier
+        f, point = self.features.newest(
+            past.n_rows - 1.0, past.series, past.inputs, past.first, past.last, earlier, self._ahead.terms[-1]
         )
+        ring.points[slot, : len(point)] = point
+        ring.seen[slot] = past.n_rows - 1
         if wide is not None:
             ring.features[slot] = wide.cut(f)
             ring.expected[slot] = wide.predict(ring.features[slot])
+
+    @property
+    def point(self) -> Array:
+        """The point of the newest row, as the circuits see it."""
+        slot = (self.past.n_rows - 1) % self.settings.horizon
+        return self.ring.points[slot, : 1 + self.features.n_coordinates]
 
     def _forecast(self) -> MadeForecast:
         """The forecast of the newest row, made once."""
         if self._made is None:
             past, slot = self.past, (self.past.n_rows - 1) % self.settings.horizon
-            located, slopes = self.experts.locate(past, self.seasons, self.ring.points[slot], self.ring.expected[slot])
+            located, slopes = self.experts.locate(past, self._ahead, self.seasons, self.point, self.ring.expected[slot])
             slope = np.zeros(slopes.shape[1:])
             if self.experts.own is not None and self.n_inputs:
                 slope = np.einsum("khpd,hpk->hpd", slopes, self.blend.weights[:, :, self.experts.at["own"]])
-            planes = self.mixture.planes(self.blend.mean(located), past.values, past.n_missing)
+            rests = self.mixture.rests(past.n_repeated)
+            planes = self.mixture.planes(
+                self.blend.mean(located), self.middle.mean(located), past.values, past.n_missing, rests
+            )
             self._made = MadeForecast(located, slopes, planes, slope)
         return self._made
 
@@ -195,16 +263,19 @@ class HorizonModel:
         made = self._forecast()
         planes = made.planes.reshape(*made.planes.shape[:2], self.settings.horizon, self.n_series).copy()
         if X is not None and self.n_inputs:
-            change = np.where(np.isnan(X), 0.0, X - self.past.inputs[self.past.last, 0])
+            change = np.where(np.isnan(X), 0.0, X - self.past.inputs[self.past.last, 0, : self.n_inputs])
             moved = np.einsum("hpd,hd->hp", made.blend_slope, change)
-            planes[LOCATION] += np.where(self.mixture.stands_still[:, None, None] > 0.0, 0.0, moved)
+            stays = self.mixture.stands_still[:, None, None] * self.mixture.rests(self.past.n_repeated) > 0.0
+            planes[LOCATION] += np.where(stays, 0.0, moved)
         return JointForecast(planes, self.correlation.copy())
 
-    def simulate(self, n_paths: int, horizon: int, X: Array | None, rng: np.random.Generator) -> JointForecast:
+    def simulate(
+        self, n_paths: int, horizon: int, X: Array | None, rng: np.random.Generator, ahead: Ahead | None = None
+    ) -> JointForecast:
         """The distribution of any number of steps, by paths that are drawn step by step and fed back; see `Paths`."""
         if self.settings.horizon != 1:
             raise ValueError(f"only models of one step draw paths, this one has {self.settings.horizon} steps")
-        return Paths(self, n_paths, horizon, X, rng).joint()
+        return Paths(self, n_paths, horizon, X, rng, ahead).joint()
 
     @property
     def weights(self) -> Array:
@@ -216,7 +287,8 @@ class HorizonModel:
     def _parts(self) -> dict[str, Any]:
         """All parts but experts and ring, by their keys in a state."""
         return {
-            "past": self.past, "blend": self.blend, "outlook": self.mixture, "ties": self.correlation,
+            "past": self.past, "blend": self.blend, "middle": self.middle, "outlook": self.mixture,
+            "levels": self.mixture.levels, "ties": self.correlation,
             "conformal": self.conformal,
         }  # fmt: skip
 
@@ -230,20 +302,27 @@ class HorizonModel:
         """Everything that cannot be computed again, as plain data."""
         return {
             "n_series": self.n_series, "n_inputs": self.n_inputs, "look": self._next_search,
+            "ahead": list(self._ahead),
             "seasons": list(self.seasons), "seen": list(self._found),
             **{key: None if part is None else part.state() for key, part in self._parts().items()},
-            **self.experts.state(), **self.ring.state(),
+            **self.experts.state(), "ring": self.ring.state(),
         }  # fmt: skip
 
     @classmethod
-    def from_state(cls, settings: HorizonSettings, state: dict[str, Any]) -> HorizonModel:
-        """Restore a model from `state`."""
-        model = cls(settings, state["n_series"], state["n_inputs"])
+    def from_state(
+        cls, settings: HorizonSettings, state: dict[str, Any], n_terms: int | None = None, kind: int | None = None
+    ) -> HorizonModel:
+        """Restore a model from `state`; the calendar as when it was made."""
+        model = cls(settings, state["n_series"], state["n_inputs"], n_terms, kind)
         model._next_search, model.seasons = state["look"], tuple(state["seasons"])
         model._found = tuple(state["seen"])
+        model._ahead = Ahead(*(part.copy() for part in state["ahead"]))
+        if settings.seasons is None and model.seasons:
+            model.features.set_season(model.seasons[0])
+            model.experts.start_circuits()
         for key, part in model._parts().items():
             if state[key] is not None:
                 part.restore(state[key])
         model.experts.restore(state)
-        model.ring.restore(state)
+        model.ring.restore(state["ring"])
         return model

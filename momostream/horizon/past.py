@@ -15,6 +15,8 @@ Array = NDArray[np.float64]
 
 # Step of the slow mean.
 SLOW_STEP = 0.002
+# How far beyond the range of a series, in ranges, a forecast may lie, and how much further it may after one row.
+MARGIN, EARLY_MARGIN = 0.1, 5.0
 
 
 class Past:
@@ -43,6 +45,10 @@ class Past:
         Rows since the last value of each series.
     input_sizes
         Largest absolute value of each input.
+    n_repeated
+        How often each series has repeated its last value.
+    lowest, highest
+        Least and largest value of each series that has come; NaN before the first.
 
     Examples
     --------
@@ -62,6 +68,8 @@ class Past:
         self.n_missing, self.is_known = np.zeros(n_series), np.zeros(n_series)
         self.knows_input = np.zeros(n_inputs)
         self.input_sizes = np.zeros(n_inputs)
+        self.lowest, self.highest = np.full((2, n_series), np.nan)
+        self.n_repeated = np.zeros(n_series)
 
     def append(self, y: Array, x: Array) -> None:
         """Add a row; NaN is missing. A column that was never seen is taken to have had its first value all along."""
@@ -70,14 +78,26 @@ class Past:
             for rows in (self.series, self.inputs, self.observed):
                 rows[: self.capacity] = rows[keep].copy()
             self.first, self.last = 0, self.capacity - 1
+        before = self.values if self.n_rows else y
         self.last += 1
         self.n_rows += 1
+        # A missing value neither repeats the last one nor ends its repetition.
+        self.n_repeated = np.where(np.isnan(y), self.n_repeated, np.where(y == before, self.n_repeated + 1.0, 0.0))
         past_append(
             self.first, self.last, y, x, max(SLOW_STEP, 1.0 / self.n_rows), self.is_known, self.knows_input,
             self.n_missing, self.series, self.inputs, self.observed,
         )  # fmt: skip
+        np.fmin(self.lowest, y, out=self.lowest)
+        np.fmax(self.highest, y, out=self.highest)
         if x.size:
             np.maximum(self.input_sizes, np.abs(self.inputs[self.last, 0]), out=self.input_sizes)
+
+    def reach(self) -> tuple[Array, Array]:
+        """Between which values forecasts of each series lie: its range so far, and a margin that narrows with rows."""
+        margin = (MARGIN + EARLY_MARGIN / self.n_rows) * (self.highest - self.lowest)
+        # A series without a value yet stays where it is.
+        lowest, highest = self.lowest - margin, self.highest + margin
+        return np.where(np.isnan(lowest), self.values, lowest), np.where(np.isnan(highest), self.values, highest)
 
     @property
     def values(self) -> Array:
@@ -108,6 +128,7 @@ class Past:
             "capacity": self.capacity, "n_rows": self.n_rows, "n_missing": self.n_missing.copy(),
             "is_known": self.is_known.copy(), "knows_input": self.knows_input.copy(),
             "input_sizes": self.input_sizes.copy(),
+            "lowest": self.lowest.copy(), "highest": self.highest.copy(), "n_repeated": self.n_repeated.copy(),
             "series": self.series[rows].copy(), "inputs": self.inputs[rows].copy(),
             "observed": self.observed[rows].copy(), "first": self.first,
         }  # fmt: skip
@@ -120,3 +141,5 @@ class Past:
         self.series[rows], self.inputs[rows], self.observed[rows] = state["series"], state["inputs"], state["observed"]
         self.n_missing, self.is_known = state["n_missing"].copy(), state["is_known"].copy()
         self.knows_input, self.input_sizes = state["knows_input"].copy(), state["input_sizes"].copy()
+        self.lowest, self.highest = state["lowest"].copy(), state["highest"].copy()
+        self.n_repeated = state["n_repeated"].copy()

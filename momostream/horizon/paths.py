@@ -11,6 +11,7 @@ from scipy.special import ndtr, ndtri
 from momostream.distributions.marginals import Marginals
 from momostream.distributions.planes import DOF, LOCATION, SCALE, STD, WEIGHT
 from momostream.horizon.blend import JointForecast, StepSeriesCorrelation
+from momostream.horizon.calendar import Ahead, waves_of
 from momostream.horizon.past import SLOW_STEP
 from momostream.kernels.horizon import LONG, SHORT
 
@@ -38,41 +39,70 @@ class Paths:
         Number of paths, and of steps of each.
     X
         Inputs of these steps, shape ``(horizon, n_inputs)``; NaN, or None, for those that stay as they are.
+    ahead
+        The calendar of the newest row, of these steps, and of one step more; None in a model without one.
     rng
         Source of randomness.
     """
 
     def __init__(
-        self, model: HorizonModel, n_paths: int, horizon: int, X: Array | None, rng: np.random.Generator
+        self,
+        model: HorizonModel,
+        n_paths: int,
+        horizon: int,
+        X: Array | None,
+        rng: np.random.Generator,
+        ahead: Ahead | None = None,
     ) -> None:
         self.model, self.n_paths, self.horizon, self.rng = model, n_paths, horizon, rng
         past = model.past
         # No further back than any expert looks.
         back = max(LONG, model.features.n_lags, *model.seasons) + 1
+        if ahead is not None:
+            back = max(back, int(ahead.alike.max()) + 1)
         rows = slice(max(past.first, past.last + 1 - back), past.last + 1)
         self.now = rows.stop - rows.start - 1
         n_rows = self.now + 1 + horizon
         self.series = np.zeros((n_paths, n_rows, 4, model.n_series))
         self.series[:, : self.now + 1] = past.series[rows]
-        self.inputs = np.zeros((n_rows, 2, model.n_inputs))
+        self.ahead = self._calendar() if ahead is None else ahead
+        self.inputs = np.zeros((n_rows, 2, model.n_inputs + model.n_terms))
         self.inputs[: self.now + 1] = past.inputs[rows]
         known = np.full((horizon, model.n_inputs), np.nan) if X is None else X
-        self.inputs[self.now + 1 :, 0] = np.where(np.isnan(known), past.inputs[past.last, 0], known)
+        stays = past.inputs[past.last, 0, : model.n_inputs]
+        self.inputs[self.now + 1 :, 0, : model.n_inputs] = np.where(np.isnan(known), stays, known)
+        self.inputs[self.now + 1 :, 0, model.n_inputs :] = self.ahead.terms[1 : 1 + horizon]
         self.inputs[self.now + 1 :, 1] = past.inputs[past.last, 1]
         self.slow_step = max(SLOW_STEP, 1.0 / past.n_rows)
+
+    def _calendar(self) -> Ahead:
+        """The waves of the season, if there is one, in a model without a calendar."""
+        model, n = self.model, self.horizon + 2
+        terms = np.zeros((n, model.n_terms))
+        if model.seasons and model.n_terms:
+            terms = waves_of(model.seasons[0], model.n_rows - 1, n)
+        return Ahead(terms, np.zeros(n, dtype=np.int64))
+
+    @property
+    def _next(self) -> Ahead:
+        """The calendar of the newest drawn row and of the one after it."""
+        drawn = self.now - (self.series.shape[1] - 1 - self.horizon)
+        return Ahead(self.ahead.terms[drawn : drawn + 2], self.ahead.alike[drawn : drawn + 2])
 
     def joint(self) -> JointForecast:
         """Draw the paths; the distribution of a step is the mixture of those that the paths have there."""
         model, n, P = self.model, self.n_paths, self.model.n_series
         components = model.joint().planes[:, :, 0]
         moving = model.mixture.stands_still[:, None] == 0.0
+        rests = model.mixture.rests(model.past.n_repeated)
         root = np.linalg.cholesky(model.correlation.between_series)
         planes = np.empty((5, len(components[LOCATION]) * min(PATH_GROUPS, n), self.horizon, P))
         scores = np.empty((n, self.horizon, P))
         for step in range(self.horizon):
-            last = self.series[:, self.now, 0]
-            blend = self._blend()
-            location = np.where(moving, blend[:, None], last[:, None])
+            blend, middle = self._blends()
+            # As in `BlendMixture.planes`.
+            second = np.where(rests > 0.0, self.series[:, self.now, 0], middle)
+            location = np.where(moving, blend[:, None], second[:, None])
             planes[:, :, step] = _grouped(components, location)
             z = self.rng.standard_normal((n, P)) @ root.T
             marginals = Marginals(components[WEIGHT], location, components[SCALE], components[DOF])
@@ -84,8 +114,8 @@ class Paths:
             correlation.learn(path)
         return JointForecast(planes, correlation)
 
-    def _blend(self) -> Array:
-        """The blended forecast of the next step of each path, shape ``(n_paths, n_series)``."""
+    def _blends(self) -> tuple[Array, Array]:
+        """The blended forecasts of the next step of each path, shape ``(n_paths, n_series)``: mean and middle."""
         model, experts, n = self.model, self.model.experts, self.n_paths
         last = self.series[:, self.now, 0]
         located = np.empty((len(experts.names), n, model.n_series))
@@ -93,8 +123,12 @@ class Paths:
         located[experts.at["season"]] = last
         if model.seasons and self.now + 1 >= model.seasons[0]:
             located[experts.at["season"]] = self.series[:, self.now + 1 - model.seasons[0], 0]
+        moved = np.zeros((n, model.n_series))
         if experts.own is not None:
-            located[experts.at["own"]] = self._own_lags()
+            located[experts.at["own"]], slopes = self._own_lags()
+            moved = np.einsum("knp,pk->np", slopes, model.blend.weights[0, :, experts.at["own"]])
+        if experts.iterated is not None:
+            located[experts.at["iterated"]] = experts.iterated.predict_next(self.series, self.now, self._next.terms[1])
         features, points = self._features()
         if experts.wide is not None:
             located[experts.at["wide"]] = last + experts.wide.predict(experts.wide.cut(features))
@@ -104,19 +138,21 @@ class Paths:
                 location, std = np.empty((2, n, model.n_series))
                 tree.predict_rows(np.ascontiguousarray(points[:, tree.start :]), location, std)
                 located[k] = base + np.where(np.isfinite(std), location, 0.0)
-        return np.einsum("knp,pk->np", located, model.blend.weights[0])
+        located = np.clip(located, *model.past.reach())
+        blend, middle = (np.einsum("knp,pk->np", located, by.weights[0]) for by in (model.blend, model.middle))
+        return blend + moved, middle + moved
 
-    def _own_lags(self) -> Array:
-        """Forecasts of the regressions on own lags, shape ``(2, n_paths, n_series)``."""
+    def _own_lags(self) -> tuple[Array, Array]:
+        """Forecasts of the regressions on own lags, shape ``(2, n_paths, n_series)``, and how far inputs move them."""
         model, own, P = self.model, self.model.experts.own, self.model.n_series
         assert own is not None
-        change = self.inputs[self.now + 1, 0] - self.inputs[self.now, 0]
-        located = np.empty((2, self.n_paths, P))
+        change = (self.inputs[self.now + 1, 0] - self.inputs[self.now, 0])[: model.n_inputs]
+        located, moved = np.empty((2, 2, self.n_paths, P))
         location, slope = np.empty((2, 1, P)), np.empty((2, 1, P, model.n_inputs))
         for path in range(self.n_paths):
-            own.predict_at(self.series[path], self.inputs, 0, self.now, location, slope)
-            located[:, path] = (location + slope @ change)[:, 0]
-        return located
+            own.predict_at(self.series[path], self.inputs, 0, self.now, self._next, location, slope)
+            located[:, path], moved[:, path] = location[:, 0], (slope @ change)[:, 0]
+        return located, moved
 
     def _features(self) -> tuple[Array, Array]:
         """Features for the wide regression and points for the circuits."""
@@ -127,7 +163,9 @@ class Paths:
         # Unlike `Past.earlier`, which takes each of the two rows as soon as it is there.
         if len(lags) and now >= lags[0]:
             earlier = self.series[:, now - lags, 0]
-        return model.features.newest(model.n_rows - 1.0 + n_drawn, self.series, self.inputs, 0, now, earlier)
+        return model.features.newest(
+            model.n_rows - 1.0 + n_drawn, self.series, self.inputs, 0, now, earlier, self._next.terms[1]
+        )
 
     def _append(self, values: Array) -> None:
         """Append a step to every path."""

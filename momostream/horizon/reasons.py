@@ -40,7 +40,7 @@ def reasons_of(model: HorizonModel, step: int, n_neighbours: int) -> Reasons:
     """Reasons for the forecast of a step, counted from 1; the model stays as it is."""
     made = model._forecast()
     weights = model.weights[:, step - 1]
-    point = model.ring.points[(model.n_rows - 1) % model.settings.horizon]
+    point = model.point
     relevance = np.zeros(len(point))
     similarity: dict[int, float] = {}
     points: dict[int, Array] = {}

@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from momostream.horizon.calendar import Ahead
 from momostream.horizon.past import Past
-from momostream.kernels.horizon import ENOUGH_TO_CUT, own_learn, own_predict, own_solve
+from momostream.kernels.horizon import ENOUGH_TO_CUT, N_BASIC, own_learn, own_predict, own_solve
 from momostream.kernels.lags import LEVEL_PENALTY, learn_linear, predict_linear
 from momostream.stream.ridge import DiscountedRidge
 
@@ -35,8 +36,8 @@ class OwnLags:
 
     Parameters
     ----------
-    horizon, n_series, n_inputs
-        Sizes.
+    horizon, n_series, n_inputs, n_terms
+        Sizes: steps, series, inputs, and columns of the calendar, which come after the inputs.
     forgetting
         Weight of a row relative to the next newer one.
     penalties
@@ -54,38 +55,44 @@ class OwnLags:
         horizon: int,
         n_series: int,
         n_inputs: int,
+        n_terms: int = 0,
         forgetting: float = 0.999,
         penalties: tuple[float, float] = (3.0, 100.0),
     ) -> None:
         self.forgetting, self.penalties = forgetting, np.array(penalties)
-        self.horizon, self.n_series, self.n_inputs = horizon, n_series, n_inputs
+        self.horizon, self.n_series, self.n_inputs, self.n_terms = horizon, n_series, n_inputs, n_terms
         self.seasons = np.zeros(0, dtype=np.int64)
         self.n_rows = self._next = 0
         self._shape()
 
     def _shape(self) -> None:
-        d, K = 7 + 2 * len(self.seasons) + self.n_inputs, len(self.penalties)
+        d, K = N_BASIC + 2 * len(self.seasons) + self.n_inputs + self.n_terms, len(self.penalties)
         H, P = self.horizon, self.n_series
         self.A, self.C, self.squares = np.zeros((H, P, d, d)), np.zeros((H, P, d)), np.zeros((H, P))
         self.W = np.zeros((K, H, P, d))
+        # Seasons and kinds of days come late: few rows with them say less than their penalty.
+        self._least = np.zeros(d)
+        self._least[N_BASIC : N_BASIC + 2 * len(self.seasons)] = self._least[d - self.n_terms :] = (
+            ENOUGH_TO_CUT + 2.0 * H
+        )
         self._f, self._L = np.zeros(d), np.zeros((d, d))
 
     def set_seasons(self, seasons: tuple[int, ...]) -> None:
-        """Change the seasons, in rows; the moments of all other features are kept."""
+        """Change the seasons, in rows or `ALIKE`; the moments of all other features are kept."""
         old, A, C, squares = len(self.seasons), self.A, self.C, self.squares
         self.seasons = np.array(seasons, dtype=np.int64)
         self._shape()
-        kept = np.r_[0:7, 7 + 2 * old : A.shape[2]]
-        now = np.r_[0:7, 7 + 2 * len(seasons) : self.A.shape[2]]
+        kept = np.r_[0:N_BASIC, N_BASIC + 2 * old : A.shape[2]]
+        now = np.r_[0:N_BASIC, N_BASIC + 2 * len(seasons) : self.A.shape[2]]
         self.A[:, :, now[:, None], now] = A[:, :, kept[:, None], kept]
         self.C[:, :, now], self.squares = C[:, :, kept], squares
-        own_solve(0, self.horizon * self.n_series, self.penalties, self.A, self.C, self._L, self.W)
+        own_solve(0, self.horizon * self.n_series, self.penalties, self._least, self.A, self.C, self._L, self.W)
 
-    def learn(self, past: Past) -> None:
-        """Learn the newest row of the past as the target of all rows before it."""
+    def learn(self, past: Past, alike: int = 0) -> None:
+        """Learn the newest row of the past as the target of all rows before it; see `Ahead` for ``alike``."""
         own_learn(
-            past.series, past.inputs, past.input_sizes, past.first, past.last, self.seasons, past.observed[past.last],
-            self.forgetting, REACH, self._f, self.A, self.C, self.squares,
+            past.series, past.inputs, past.input_sizes, past.first, past.last, self.seasons, alike,
+            past.observed[past.last], self.forgetting, REACH, self._f, self.A, self.C, self.squares,
         )  # fmt: skip
         self.n_rows += 1
 
@@ -94,19 +101,24 @@ class OwnLags:
         n = self.horizon * self.n_series
         size = -(-n // max(min(OWN_EVERY, self.n_rows // 8), 1))
         stop = min(self._next + size, n)
-        own_solve(self._next, stop, self.penalties, self.A, self.C, self._L, self.W)
+        own_solve(self._next, stop, self.penalties, self._least, self.A, self.C, self._L, self.W)
         self._next = stop % n
 
-    def predict(self, past: Past, location: Array, slope: Array) -> None:
+    def predict(self, past: Past, ahead: Ahead, location: Array, slope: Array) -> None:
         """Set ``location`` ``(2, horizon, n_series)`` and its ``slope`` ``(2, horizon, n_series, n_inputs)``.
 
         The location holds if inputs stay as they are; the slope says how it moves with a change of each input.
         """
-        self.predict_at(past.series, past.inputs, past.first, past.last, location, slope)
+        self.predict_at(past.series, past.inputs, past.first, past.last, ahead, location, slope)
 
-    def predict_at(self, series: Array, inputs: Array, first: int, now: int, location: Array, slope: Array) -> None:
+    def predict_at(
+        self, series: Array, inputs: Array, first: int, now: int, ahead: Ahead, location: Array, slope: Array
+    ) -> None:
         """As `predict`, for rows that are laid out as those of a past."""
-        own_predict(series, inputs, first, now, self.seasons, REACH, self.A, self.W, self._f, location, slope)
+        own_predict(
+            series, inputs, first, now, self.seasons, ahead.alike[1:], ahead.terms[1:], REACH, self.A, self.W, self._f,
+            location, slope,
+        )  # fmt: skip
 
     @property
     def nbytes(self) -> int:
@@ -134,6 +146,8 @@ class WideLags(DiscountedRidge):
     ----------
     width, n_outputs
         Number of features, and of steps times series.
+    least_rows
+        Rows in which a feature must have varied before it counts, for all or for each.
     forgetting
         Weight of a row relative to the next newer one.
     penalties
@@ -150,11 +164,14 @@ class WideLags(DiscountedRidge):
         self,
         width: int,
         n_outputs: int,
+        least_rows: Array | float = 0.0,
         forgetting: float = 0.9995,
         penalties: tuple[float, float] = (1.0, 100.0),
     ) -> None:
         super().__init__(width, n_outputs, len(penalties), forgetting, BATCH)
-        self.penalties = penalties
+        self.penalties, self._least_rows = penalties, least_rows
+        # Discounted rows in which a feature was not zero.
+        self.n_varied = np.zeros(width)
         # Of the changes that came, for their usual size.
         self.squares, self.masses = np.zeros((2, n_outputs))
         # Rows since the last refresh of each regression.
@@ -169,7 +186,8 @@ class WideLags(DiscountedRidge):
     def _measure(self) -> None:
         squares = np.diag(self.A)
         # A feature that has not varied yet has no usual size.
-        self._largest = np.where(squares > 0.0, REACH * np.sqrt(squares / max(self.A[0, 0], 1e-300)), np.inf)
+        usual = np.sqrt(squares / np.maximum(self.n_varied, 1.0))
+        self._largest = np.where(squares > 0.0, REACH * usual, np.inf)
 
     def learn(self, f: Array, changes: Array) -> Array:
         """Learn a row from its features and the changes that followed; NaN is missing and moves no weight.
@@ -177,6 +195,7 @@ class WideLags(DiscountedRidge):
         Returns the changes as they were learnt, cut where they are far beyond their usual size.
         """
         missing = np.isnan(changes)
+        self.n_varied = self.forgetting * self.n_varied + (f != 0.0)
         usual = np.sqrt(self.squares / np.maximum(self.masses, 1e-300))
         # Neither one jump nor the stand-in for a missing value may be much larger than usual.
         is_known = (self.masses > ENOUGH_TO_CUT) & (usual > 0.0)
@@ -207,9 +226,11 @@ class WideLags(DiscountedRidge):
             self._refresh(oldest)
 
     def _refresh(self, k: int) -> None:
-        usual = np.diag(self.A) / self.A[0, 0]
-        still = usual <= 0.0
-        penalty = self.penalties[k] * np.where(still, 1.0, usual)
+        # By the rows in which a feature was there: one that comes late, such as a season, would hardly be penalised.
+        squares, rows = np.diag(self.A), np.maximum(self.n_varied, 1.0)
+        usual = squares / self.A[0, 0]
+        still = (usual <= 0.0) | (self.n_varied < self._least_rows)
+        penalty = self.penalties[k] * np.where(still, 1.0, squares / rows)
         penalty[0] = LEVEL_PENALTY
         # The larger penalty is for features that follow from each other to the last digit.
         self._solve(k, still, penalty, penalty + 1e-6 * self.A[0, 0] * usual)
@@ -223,11 +244,12 @@ class WideLags(DiscountedRidge):
         """Everything as plain data."""
         return {
             **super().state(), "since": list(self._since), "squares": self.squares.copy(), "masses": self.masses.copy(),
+            "n_varied": self.n_varied.copy(),
         }  # fmt: skip
 
     def restore(self, state: dict[str, Any]) -> None:
         """Restore from `state`."""
         super().restore(state)
         self.squares, self.masses = state["squares"].copy(), state["masses"].copy()
-        self._since = list(state["since"])
+        self._since, self.n_varied = list(state["since"]), state["n_varied"].copy()
         self._measure()

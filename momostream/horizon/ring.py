@@ -75,6 +75,10 @@ class Ring:
         Normal scores of the values that have come, shape ``(horizon, horizon, n_series)``.
     points, features
         Those that the experts saw.
+    rests
+        Which series were at rest, shape ``(horizon, n_series)``.
+    kept, seen
+        The rows whose forecasts and whose features the slots hold; -1 where there are none.
     expected
         Changes that the wide regressions predicted, shape ``(horizon, n_wide, horizon * n_series)``.
     """
@@ -82,7 +86,8 @@ class Ring:
     #: Attributes that a state holds, and their keys.
     _KEYS = {
         "located": "located", "slopes": "sloped", "blend_slope": "blend_slope", "planes": "laws", "scores": "scores",
-        "points": "points", "features": "features", "expected": "expected",
+        "points": "points", "features": "features", "expected": "expected", "rests": "rests", "kept": "kept",
+        "seen": "seen",
     }  # fmt: skip
 
     def __init__(
@@ -107,16 +112,24 @@ class Ring:
         self.scores = np.full((H, H, P), np.nan)
         self.points = np.zeros((H, 1 + n_coordinates))
         self.features, self.expected = np.zeros((H, n_features)), np.zeros((H, n_wide, H * P))
+        self.rests = np.zeros((H, P))
+        self.kept, self.seen = np.full((2, H), -1)
         self._steps = np.arange(1, H + 1)
         self._recalled = Recalled(np.empty((H, P)), np.empty((K, H, P)), np.empty((5, M, H * P)))
 
     def is_kept(self, row: int) -> bool:
-        """Whether the forecast of a row is learnt from, as `momostream.kernels.horizon.recall` has it."""
+        """Whether the forecast of a row is learnt from.
+
+        Which ones are changes after ``horizon`` rows, so that all steps learn from a sensor that reports at every
+        second row.
+        """
         return row % self.every == row // self.horizon % self.every
 
-    def keep(self, row: int, made: MadeForecast) -> None:
-        """Keep the forecast of a row until all its values are there."""
+    def keep(self, row: int, made: MadeForecast, rests: Array) -> None:
+        """Keep the forecast of a row until all its values are there, and which series were at rest."""
         slot = row % self.horizon
+        self.kept[slot], self.scores[slot] = row, np.nan
+        self.rests[slot] = rests
         self.located[slot] = made.located.swapaxes(0, 1)
         self.slopes[slot] = made.slopes.swapaxes(0, 1)
         self.blend_slope[slot] = made.blend_slope
@@ -127,13 +140,17 @@ class Ring:
         """The forecasts of a row that has just come with values ``y``, given the inputs that came.
 
         ``own`` is the first of the two experts that move with the inputs, 0 if there are none; ``stands_still`` marks
-        the components that do not move.
+        the components that do not move while a series is at rest.
         """
         recall(
-            row, self.every, past.last, y, past.inputs, own, stands_still, self.located, self.slopes, self.blend_slope,
-            self.planes, *self._recalled,
+            row, past.last, self.kept, y, past.inputs, own, stands_still, self.rests, self.located, self.slopes,
+            self.blend_slope, self.planes, *self._recalled,
         )  # fmt: skip
         return self._recalled
+
+    def rests_of(self, row: int) -> Array:
+        """Which series were at rest when the forecasts of a row were made, ``(horizon, n_series)``."""
+        return self.rests[(row - self._steps) % self.horizon]
 
     def add_scores(self, row: int, scores: Array) -> None:
         """Keep the normal scores ``(horizon, n_series)`` of a row under the forecasts of it."""

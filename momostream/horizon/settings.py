@@ -11,7 +11,7 @@ from momostream.stream.settings import STREAM_CONSTRAINTS, StreamSettings
 
 __all__ = ["RESIDUAL", "SEASON", "SEASONS", "HorizonSettings"]
 
-LINEAR = ("last value", "season", "own lags", "wide lags")
+LINEAR = ("last value", "season", "own lags", "wide lags", "iterated lags")
 RESIDUAL = "residual "
 
 SEASON = whole(2)

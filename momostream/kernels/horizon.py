@@ -9,15 +9,20 @@ from momostream.kernels.lags import LEVEL_PENALTY
 from momostream.kernels.scalar import dot
 
 __all__ = [
+    "ALIKE",
     "ENOUGH_TO_CUT",
     "ENOUGH_TO_SOLVE",
     "LEAST_BLEND",
     "LONG",
+    "N_BASIC",
     "ROUND_OFF",
     "SHORT",
     "blend_learn",
     "blend_solve",
     "components_learn",
+    "iterate",
+    "level_factors",
+    "level_learn",
     "own_features",
     "own_learn",
     "own_predict",
@@ -35,6 +40,14 @@ SHORT, LONG = 8, 32
 ROUND_OFF = 1e-11
 # No expert of a blend is forgotten altogether.
 LEAST_BLEND = 1e-4
+# A larger error than this many root mean squares is cut.
+MOST_ERROR = 10.0
+# Square errors of experts, relative to that of the first, count down to this.
+LEAST_ERROR = 1e-4
+# Stands for the last day of the same kind, weekday or weekend, in a list of seasons.
+ALIKE = -1
+# Features that a regression has from its first rows on; those of seasons and inputs come later.
+N_BASIC = 7
 
 
 @kernel(void(i8, i8, ro(1), ro(1), f8, rw(1), rw(1), rw(1), rw(3), rw(3), rw(2)))
@@ -81,28 +94,40 @@ def past_append(first, now, y, x, slow_step, is_known, knows_input, n_missing, s
         inputs[now, 1, k] = slow + slow_step * (inputs[now, 0, k] - slow)
 
 
-@kernel(void(i8, i8, i8, ro(1), ro(3), i8, ro(1), ro(4), ro(5), ro(4), ro(5), rw(2), rw(3), rw(3)))
+@kernel(void(i8, i8, whole, ro(1), ro(3), i8, ro(1), ro(2), ro(4), ro(5), ro(4), ro(5), rw(2), rw(3), rw(3)))
 def recall(
-    now, every, last, y, inputs, own, stands_still, located, sloped, blend_slope, plane_ring, values, errors, planes
+    now,
+    last,
+    kept,
+    y,
+    inputs,
+    own,
+    stands_still,
+    rests,
+    located,
+    sloped,
+    blend_slope,
+    plane_ring,
+    values,
+    errors,
+    planes,
 ):
     """Compare the values `y` of the row `now` with all forecasts of them, those made one row ago first.
 
-    Only every `every`-th forecast counts: those between overlap with it. Which ones count changes after H rows, so that
-    all steps learn from a sensor that reports at every second row.
-
-    The rings hold forecasts by the number of their row, modulo H, and step: `located` (H, H, K, P) those of the
-    experts, of which the two from `own` on move by `sloped` (H, H, 2, P, D) with the change of the inputs since then;
-    `plane_ring` (H, H, 5, M, P) the planes of the mixtures, whose components move by `blend_slope` (H, H, P, D) unless
-    they stand still. The row is at the position `last` of `inputs` (rows, 2, D). Sets `values` (H, P), NaN where
-    nothing was forecast or `y` is missing, `errors` (K, H, P) and `planes` (5, M, H P).
+    The rings hold forecasts by the number of their row, modulo H, and step; `kept` (H) has the rows whose forecasts are
+    there: `located` (H, H, K, P) those of the experts, of which the two from `own` on move by `sloped` (H, H, 2, P, D)
+    with the change of the inputs since then; `plane_ring` (H, H, 5, M, P) the planes of the mixtures, whose components
+    move by `blend_slope` (H, H, P, D) unless they stand still (M) in a series that `rests` (H, P). The row is at the
+    position `last` of `inputs` (rows, 2, D or more). Sets `values` (H, P), NaN where nothing was forecast or `y` is
+    missing, `errors` (K, H, P) and `planes` (5, M, H P).
     """
     H, K, P = located.shape[1], located.shape[2], located.shape[3]
-    D = inputs.shape[2]
+    D = sloped.shape[4]
     M = plane_ring.shape[3]
     for h in range(H):
         made = now - h - 1
         slot = made % H
-        is_known = made >= 0 and made % every == made // H % every
+        is_known = made >= 0 and kept[slot] == made
         for p in range(P):
             values[h, p] = y[p] if is_known else math.nan
             for k in range(K):
@@ -119,7 +144,7 @@ def recall(
                         errors[own, h, p] -= sloped[slot, h, 0, p, d] * change
                         errors[own + 1, h, p] -= sloped[slot, h, 1, p, d] * change
                     for m in range(M):
-                        if stands_still[m] == 0.0:
+                        if stands_still[m] == 0.0 or rests[slot, p] == 0.0:
                             # The first plane holds the locations.
                             planes[0, m, h * P + p] += blend_slope[slot, h, p, d] * change
 
@@ -131,15 +156,16 @@ def _difference(new, old):
     return difference if abs(difference) > ROUND_OFF * (abs(new) + abs(old)) else 0.0
 
 
-@kernel(void(ro(3), i8, i8, i8, i8, whole, rw(1)))
-def own_features(past, first, origin, step, series, seasons, f):
+@kernel(void(ro(3), i8, i8, i8, i8, whole, i8, rw(1)))
+def own_features(past, first, origin, step, series, seasons, alike, f):
     """Set `f` to the features of one series at `origin` for its change `step` rows later.
 
     `past` (rows, 4, P) holds the value, the slow mean and the means of the last 8 and 32 values of each series. Rows
     before `first` do not exist. In this order:
     1, distance from the slow mean, three changes, distances from the two means; for each season the change over the
     same steps in an earlier season and the distance from the same phase then; and (not set here) the change of each
-    input until `origin + step`.
+    input until `origin + step`. A season of `ALIKE` rows is the last day of the kind of the target's day, `alike` rows
+    before it; 0 if that is not known.
     """
     now = past[origin, 0, series]
     f[0] = 1.0
@@ -153,10 +179,11 @@ def own_features(past, first, origin, step, series, seasons, f):
     f[6] = _difference(now, past[origin, 3, series])
     at = 7
     for j in range(seasons.shape[0]):
-        back = seasons[j] * ((step - 1) // seasons[j] + 1)
+        length = seasons[j] if seasons[j] != ALIKE else alike
+        back = length * ((step - 1) // length + 1) if length else 0
         f[at] = 0.0
         f[at + 1] = 0.0
-        if origin - back >= first:
+        if back and origin - back >= first:
             then = past[origin - back, 0, series]
             f[at] = _difference(past[origin + step - back, 0, series], then)
             f[at + 1] = _difference(now, then)
@@ -177,8 +204,8 @@ def _cut_features(reach, least, A, f):
                 f[j] = math.copysign(math.sqrt(largest), f[j])
 
 
-@kernel(void(ro(3), ro(3), ro(1), i8, i8, whole, ro(1), f8, f8, rw(1), rw(4), rw(3), rw(2)))
-def own_learn(past, inputs, sizes, first, now, seasons, y, forgetting, reach, f, A, C, squares):
+@kernel(void(ro(3), ro(3), ro(1), i8, i8, whole, i8, ro(1), f8, f8, rw(1), rw(4), rw(3), rw(2)))
+def own_learn(past, inputs, sizes, first, now, seasons, alike, y, forgetting, reach, f, A, C, squares):
     """Add the row `now`, with the values `y` (NaN where missing), to the moments of all steps and series.
 
     `A` (H, P, d, d) are discounted moments of the features (lower triangles; the rest of the first row counts the rows
@@ -195,7 +222,7 @@ def own_learn(past, inputs, sizes, first, now, seasons, y, forgetting, reach, f,
         for p in range(A.shape[1]):
             if math.isnan(y[p]):
                 continue
-            own_features(past, first, origin, h + 1, p, seasons, f)
+            own_features(past, first, origin, h + 1, p, seasons, alike, f)
             for k in range(D):
                 moved = inputs[now, 0, k] - inputs[origin, 0, k]
                 f[d - D + k] = moved if abs(moved) > ROUND_OFF * sizes[k] else 0.0
@@ -216,12 +243,13 @@ def own_learn(past, inputs, sizes, first, now, seasons, y, forgetting, reach, f,
                     moments[0, i] = forgetting * moments[0, i] + (1.0 if f[i] != 0.0 else 0.0)
 
 
-@kernel(void(i8, i8, ro(1), ro(4), ro(3), rw(2), rw(4)))
-def own_solve(start, stop, penalties, A, C, L, W):
+@kernel(void(i8, i8, ro(1), ro(1), ro(4), ro(3), rw(2), rw(4)))
+def own_solve(start, stop, penalties, least, A, C, L, W):
     """Solve for the weights `W` (penalties, H, P, d) of the outputs `start` to `stop`, counted along steps and series.
 
-    A penalty is worth so many rows of each feature. A feature that never varied has no weight, and an output with few
-    rows keeps the weights it has. `L` (d, d) is scratch. O(d^3) per output and penalty.
+    A penalty is worth this many of the rows in which a feature was there. A feature that never varied, or was there in
+    fewer rows than `least` (d), has no weight, and an output with few rows keeps the weights it has. `L` (d, d) is
+    scratch. O(d^3) per output and penalty.
     """
     d = L.shape[0]
     P = A.shape[1]
@@ -236,7 +264,10 @@ def own_solve(start, stop, penalties, A, C, L, W):
             for i in range(d):
                 # The level has almost no penalty. A feature that follows from others, but for round-off, does not
                 # count.
-                own = moments[i, i] * (1.0 + (penalties[k] if i else LEVEL_PENALTY) / mass)
+                rows = moments[0, i] if i else mass
+                own = 0.0
+                if rows >= least[i]:
+                    own = moments[i, i] * (1.0 + (penalties[k] if i else LEVEL_PENALTY) / max(rows, 1.0))
                 for j in range(i):
                     total = moments[i, j] - dot(L[i, :j], L[j, :j])
                     L[i, j] = total / L[j, j] if L[j, j] > 0.0 else 0.0
@@ -252,71 +283,110 @@ def own_solve(start, stop, penalties, A, C, L, W):
                     w[i] = 0.0
 
 
-@kernel(void(ro(3), ro(3), i8, i8, whole, f8, ro(4), ro(4), rw(1), rw(3), rw(4)))
-def own_predict(past, inputs, first, now, seasons, reach, A, W, f, location, slope):
+@kernel(void(ro(3), ro(3), i8, i8, whole, whole, ro(2), f8, ro(4), ro(4), rw(1), rw(3), rw(4)))
+def own_predict(past, inputs, first, now, seasons, alike, ahead, reach, A, W, f, location, slope):
     """Set `location` (penalties, H, P), the forecasts at `now` if inputs stay as they are, and their `slope`.
 
-    `slope` (penalties, H, P, D) says how much a forecast moves with the change of each input. O(H P d).
+    The last inputs are those of the calendar, whose values at the steps are `ahead` (H, n_terms); `slope` (penalties,
+    H, P, D) says how much a forecast moves with the change of each of the others. `alike` (H) is that of each step in
+    `own_features`. O(H P d).
     """
-    D = inputs.shape[2]
+    D = slope.shape[3]
+    n_terms = ahead.shape[1]
     d = f.shape[0]
+    start = d - n_terms - D
     for h in range(W.shape[1]):
         for p in range(W.shape[2]):
-            own_features(past, first, now, h + 1, p, seasons, f)
+            own_features(past, first, now, h + 1, p, seasons, alike[h], f)
             for k in range(D):
-                f[d - D + k] = 0.0
+                f[start + k] = 0.0
+            for k in range(n_terms):
+                f[start + D + k] = ahead[h, k] - inputs[now, 0, D + k]
             # From the first row on: a regression on two rows knows nothing of what lies far beyond both.
             _cut_features(reach, 0.0, A[h, p], f)
             for k in range(W.shape[0]):
                 w = W[k, h, p]
                 location[k, h, p] = past[now, 0, p] + dot(w, f)
                 for j in range(D):
-                    slope[k, h, p, j] = w[d - D + j]
+                    slope[k, h, p, j] = w[start + j]
 
 
 @kernel(void(i8, f8, ro(3), rw(4)))
 def blend_learn(n_rows, forgetting, errors, moments):
     """Add errors (K, H, P) to their discounted second moments (H, P, K, K); NaN is not known.  O(H P K^2).
 
-    Errors of the first half of all rows are forgotten in any case: experts had learnt little then.
+    Errors of the first half of all rows are forgotten in any case: experts had learnt little then. A row in which the
+    first expert errs by more than `MOST_ERROR` times its root mean square counts as if it erred by that, and all others
+    in proportion: one jump is not a habit.
     """
     K = errors.shape[0]
     longest = forgetting
     for h in range(errors.shape[1]):
         forgetting = min(longest, 1.0 - 2.0 / max(n_rows - h, 3.0))
+        # So many rows are remembered.
+        mass = min(1.0 / (1.0 - longest), (n_rows - h) / 3.0)
         for p in range(errors.shape[2]):
             if math.isnan(errors[0, h, p]):
                 continue
             M = moments[h, p]
+            share, square = 1.0, errors[0, h, p] * errors[0, h, p]
+            if n_rows - h > ENOUGH_TO_CUT and M[0, 0] > 0.0:
+                share = min(MOST_ERROR * MOST_ERROR * M[0, 0] / mass / max(square, 1e-300), 1.0)
             for i in range(K):
                 for j in range(i + 1):
-                    M[i, j] = forgetting * M[i, j] + errors[i, h, p] * errors[j, h, p]
+                    M[i, j] = forgetting * M[i, j] + share * errors[i, h, p] * errors[j, h, p]
                     M[j, i] = M[i, j]
 
 
-@kernel(void(i8, f8, ro(4), rw(1), rw(3)))
-def blend_solve(n_steps, caution, moments, pull, weights):
-    """Move the weights (H, P, K) towards the mixture of least square error; they stay positive and sum to one.
+@kernel(f8(ro(2)))
+def _least_error(M):
+    """The least square error of experts with the moments `M` (K, K); none is much smaller than that of the first."""
+    least = M[0, 0]
+    for k in range(1, M.shape[0]):
+        least = min(least, M[k, k])
+    return max(least, LEAST_ERROR * M[0, 0])
 
-    Multiplicative steps: a weight grows if the errors of its expert, times those of the mixture, are smaller than the
-    square error of the mixture.
-    `caution` times the least square error of all experts is added to the square error of each. `pull` (K) is scratch.
-    O(H P K^2).
+
+@kernel(void(i8, i8, i8, f8, f8, ro(4), rw(3), rw(3), rw(1), rw(3)))
+def blend_solve(start, stop, n_steps, caution, youth, moments, pooled, nearer, pull, weights):
+    """Move the weights (H, P, K) of the series `start` to `stop` towards the mixture of least square error.
+
+    Weights stay positive and sum to one. Moments are pooled over the steps first, in units of the least square error of
+    each: those of step g count for step h as min(g, h) / max(g, h). Then come multiplicative steps: a weight grows if
+    the errors of its expert, times those of the mixture, are smaller than the square error of the mixture.
+    `caution` times the least square error of all experts is added to the square error of each, and `youth` times their
+    own to those of all but the first. `pooled`, `nearer` (H, K, K) and `pull` (K) are scratch. O(H K^2) per series.
     """
+    H = weights.shape[0]
     K = weights.shape[2]
-    for h in range(weights.shape[0]):
-        for p in range(weights.shape[1]):
+    for p in range(start, stop):
+        # The weight min(g, h) / max(g, h) is a product over the steps between, so that two passes add up all of them.
+        for h in range(H):
             M = moments[h, p]
+            least = _least_error(M)
+            share = 1.0 / least if least > 0.0 else 0.0
+            fading = h / (h + 1.0)
+            for i in range(K):
+                for j in range(K):
+                    nearer[h, i, j] = share * M[i, j]
+                    pooled[h, i, j] = nearer[h, i, j] + (fading * pooled[h - 1, i, j] if h else 0.0)
+        for h in range(H - 2, -1, -1):
+            fading = (h + 1.0) / (h + 2.0)
+            for i in range(K):
+                for j in range(K):
+                    # What has come from the steps beyond is kept in `nearer`, with that step's own moments.
+                    pooled[h, i, j] += fading * nearer[h + 1, i, j]
+                    nearer[h, i, j] += fading * nearer[h + 1, i, j]
+        for h in range(H):
+            M = pooled[h]
             w = weights[h, p]
-            least = M[0, 0]
-            for k in range(1, K):
-                least = min(least, M[k, k])
+            least = _least_error(M)
             if least <= 0.0:
                 continue
             for _ in range(n_steps):
                 whole_error = 0.0
                 for k in range(K):
-                    pull[k] = dot(M[k], w) + caution * least * w[k]
+                    pull[k] = dot(M[k], w) + (caution * least + (youth * M[k, k] if k else 0.0)) * w[k]
                     whole_error += w[k] * pull[k]
                 total = 0.0
                 for k in range(K):
@@ -325,6 +395,45 @@ def blend_solve(n_steps, caution, moments, pull, weights):
                     total += w[k]
                 for k in range(K):
                     w[k] /= total
+
+
+@kernel(void(ro(3), i8, i8, i8, ro(2), ro(1), ro(1), ro(1), ro(1), ro(3), rw(1), rw(3)))
+def iterate(past, first, now, n_changes, ahead, centre, lowest, highest, largest, W, f, location):
+    """Set `location` (regressions, H, P): each step predicted from the steps before it, as if these had come.
+
+    `W` (regressions, d, P) gives the next change from 1, the distances of all series from `centre` (P), their
+    `n_changes` newest changes, those of the newest row first, and the calendar of the next row, `ahead` (H, n_terms).
+    Values stay between `lowest` and `highest` (P), so that no path runs away, and features count up to `largest` (d).
+    `f` (d) is scratch. O(H d P).
+    """
+    P = centre.shape[0]
+    d = f.shape[0]
+    start = d - ahead.shape[1]
+    for k in range(W.shape[0]):
+        f[0] = 1.0
+        for p in range(P):
+            f[1 + p] = past[now, 0, p] - centre[p]
+            for j in range(n_changes):
+                newer = past[max(now - j, first), 0, p]
+                f[1 + P * (1 + j) + p] = newer - past[max(now - j - 1, first), 0, p]
+        for h in range(location.shape[1]):
+            for j in range(ahead.shape[1]):
+                f[start + j] = ahead[h, j]
+            for p in range(P):
+                location[k, h, p] = centre[p] + f[1 + p]
+            for i in range(d):
+                feature = min(max(f[i], -largest[i]), largest[i])
+                for p in range(P):
+                    location[k, h, p] += feature * W[k, i, p]
+            for j in range(n_changes - 1, 0, -1):
+                for p in range(P):
+                    f[1 + P * (1 + j) + p] = f[1 + P * j + p]
+            for p in range(P):
+                value = min(max(location[k, h, p], lowest[p]), highest[p])
+                location[k, h, p] = value
+                if n_changes:
+                    f[1 + P + p] = value - centre[p] - f[1 + p]
+                f[1 + p] = value - centre[p]
 
 
 @kernel(void(ro(1), ro(3), rw(3), rw(3)))
@@ -339,3 +448,53 @@ def components_learn(forgetting, errors, squares, masses):
                     keep = min(forgetting[m], 1.0 - 0.5 / (masses[m, h, p] + 1.0))
                     squares[m, h, p] = keep * squares[m, h, p] + error * error
                     masses[m, h, p] = keep * masses[m, h, p] + 1.0
+
+
+@kernel(f8(ro(1), f8))
+def _position(knots, value):
+    """Where `value` lies among increasing `knots`: 0 at the first, 1 at the second, linear in between."""
+    last = knots.shape[0] - 1
+    i = 0
+    while i < last - 1 and value >= knots[i + 1]:
+        i += 1
+    return i + min(max((value - knots[i]) / (knots[i + 1] - knots[i]), 0.0), 1.0)
+
+
+@kernel(void(ro(2), ro(2), ro(2), rw(2)))
+def level_factors(location, knots, log_factors, factors):
+    """Set `factors` (H, P) of deviations at `location` (H, P), between those at the `knots` (P, B)."""
+    for h in range(location.shape[0]):
+        for p in range(location.shape[1]):
+            position = _position(knots[p], location[h, p])
+            i = min(int(position), knots.shape[1] - 2)
+            part = position - i
+            factors[h, p] = math.exp((1.0 - part) * log_factors[p, i] + part * log_factors[p, i + 1])
+
+
+@kernel(void(f8, f8, ro(2), ro(2), ro(2), ro(2), rw(3)))
+def level_learn(forgetting, most, location, errors, usual, knots, sums):
+    """Add squares of `errors` (H, P) relative to `usual` ones, at most `most`, to `sums` (2, P, B) and count them.
+
+    They belong to the knots around the `location` of the forecast. NaN is not known.
+    """
+    for p in range(location.shape[1]):
+        known = 0.0
+        for h in range(location.shape[0]):
+            if not math.isnan(errors[h, p]) and usual[h, p] > 0.0:
+                known += 1.0
+        if known == 0.0:
+            continue
+        for b in range(sums.shape[2]):
+            sums[0, p, b] *= forgetting
+            sums[1, p, b] *= forgetting
+        for h in range(location.shape[0]):
+            if math.isnan(errors[h, p]) or usual[h, p] <= 0.0:
+                continue
+            square = min(errors[h, p] * errors[h, p] / usual[h, p], most)
+            position = _position(knots[p], location[h, p])
+            i = min(int(position), knots.shape[1] - 2)
+            part = position - i
+            sums[0, p, i] += (1.0 - part) * square / known
+            sums[1, p, i] += (1.0 - part) / known
+            sums[0, p, i + 1] += part * square / known
+            sums[1, p, i + 1] += part / known

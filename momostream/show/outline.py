@@ -18,7 +18,6 @@ from numpy.typing import NDArray
 from momostream.batch.experts import CircuitExpert, LinearExpert
 from momostream.batch.model import Model
 from momostream.batch.nodes import GATE, KINDS, OUTPUTS, REGION, SUM, Circuit
-from momostream.horizon.calendar import calendar_names
 from momostream.horizon.model import HorizonModel
 from momostream.stream.leaf import Leaf
 from momostream.stream.model import StreamModel
@@ -263,7 +262,7 @@ class Stream(NamedTuple):
             outputs: list[Hashable] = [
                 f"{name}, step {step}" for step in range(1, core.settings.horizon + 1) for name in model.series
             ]
-            names = core.features.point_names(model.series, [*model.inputs, *calendar_names(model._step)])
+            names = model._point_names(core)
             return cls(core.expert_names, core.weights.mean(axis=(1, 2)), core.experts.trees, names, outputs)
         raise ValueError(f"this {type(model).__name__} has learnt no row yet")
 

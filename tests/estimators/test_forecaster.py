@@ -340,7 +340,7 @@ def test_bounds_and_transforms():
 def test_recursive_forecasts_are_paths_of_the_core(monkeypatch):
     asked = []
 
-    def simulate(self, n_paths, horizon, X, rng):
+    def simulate(self, n_paths, horizon, X, rng, ahead):
         asked.append((n_paths, X.copy(), rng.random()))
         distribution = np.ones((5, 1, horizon, self.n_series))
         return SimpleNamespace(planes=distribution, between_steps=np.eye(horizon), between_series=np.eye(self.n_series))

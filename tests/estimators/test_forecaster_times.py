@@ -12,7 +12,7 @@ import pytest
 from numpy.testing import assert_allclose
 
 from momostream import MOMoGPForecaster
-from momostream.horizon.calendar import HOUR, as_time, calendar_terms
+from momostream.horizon.calendar import HOUR, Calendar, as_time
 from momostream.horizon.model import HorizonModel
 from momostream.horizon.settings import HorizonSettings
 from tests.estimators.series import SMALL, START, checksum, timed
@@ -35,19 +35,21 @@ def test_dates_bring_times_and_the_calendar(stamp):
     assert list(forecast.index) == [first + pd.Timedelta(hours=k) for k in range(3)]
     times = as_time("at", stamp(0))[0] + HOUR * np.arange(30)
     past = model._model.past
-    assert_allclose(past.inputs[past.first : past.last + 1, 0], calendar_terms(times, HOUR), atol=1e-9)
+    assert_allclose(past.inputs[past.first : past.last + 1, 0], Calendar(HOUR).terms(times), atol=1e-9)
 
 
 def test_the_calendar_of_the_steps_is_known_in_advance():
     model = MOMoGPForecaster(**SMALL, time="at")
-    core = HorizonModel(HorizonSettings(**SMALL, seasons=(24, 48, 168)), 1, 5)
+    calendar = Calendar(HOUR)
+    core = HorizonModel(
+        HorizonSettings(**SMALL, seasons=(24, 48, 168)), 1, 1, len(calendar.names), calendar.kind
+    )  # fmt: skip
     times = as_time("at", START)[0] + HOUR * np.arange(64)
-    terms = calendar_terms(times, HOUR)
     for t in range(60):
         value, load = math.sin(t / 24 * 2 * math.pi), float(t % 5)
         model.learn_one({"y": value}, {"at": START + timedelta(hours=t), "load": load})
-        core.learn(np.array([value]), np.array([load, *terms[t]]))
-    planes = core.joint(np.column_stack([[3.0, np.nan, np.nan, np.nan], terms[60:]])).planes
+        core.learn(np.array([value]), np.array([load]), calendar.ahead(times[t], 4))
+    planes = core.joint(np.array([[3.0], [np.nan], [np.nan], [np.nan]])).planes
     assert_allclose(
         model.forecast(4, [{"load": 3.0}, {}, {}, {}], with_dist=True).arrays.mean,
         (planes[4] * planes[0]).sum(axis=0),
@@ -59,16 +61,16 @@ def test_a_late_name_leaves_the_calendar_as_it_is():
     for t in [*range(10), 14]:
         model.learn_one({"y": 1.0} if t < 14 else {"late": 1.0}, {"at": START + timedelta(hours=t)})
     past = model._model.past
-    expected = calendar_terms(as_time("at", START)[0] + HOUR * np.arange(15), HOUR)
+    expected = Calendar(HOUR).terms(as_time("at", START)[0] + HOUR * np.arange(15))
     assert_allclose(past.inputs[past.first : past.last + 1, 0], expected, atol=1e-9)
 
 
 def test_days_and_numbers_have_no_time_of_day():
     model = timed(MOMoGPForecaster(**SMALL, time="at"), [date(2024, 1, 1) + timedelta(t) for t in range(9)])
-    assert model._model.n_inputs == 2 and model._settings.seasons is None
+    assert model._model.n_terms == 3 and model._settings.seasons is None
     assert model.forecast(1, with_dist=True).index[0] == pd.Timestamp("2024-01-10")
     model = timed(MOMoGPForecaster(**SMALL, time="at"), [0.5 * t for t in range(9)])
-    assert model._model.n_inputs == 0
+    assert model._calendar is None
     assert list(model.forecast(2, with_dist=True).index) == [4.5, 5.0]
 
 

@@ -52,13 +52,34 @@ def test_the_blend_comes_near_the_best_mixture_of_all_its_errors():
     assert_allclose(blend.weights[0, 0], naive.best_mixture(M), atol=0.01)
 
 
-def test_each_step_and_series_has_weights_of_its_own():
+def test_each_series_has_weights_of_its_own():
     rng = np.random.default_rng(0)
     errors = rng.normal(size=(300, 2, 2, 2))
-    errors[:, 0] *= np.array([[0.1, 3.0], [3.0, 0.1]])
+    errors[:, 0] *= np.array([0.1, 3.0])
     blend = teach(Blend(2, 2, 2), errors)
-    assert_array_equal(blend.weights[:, :, 0] > 0.8, [[True, False], [False, True]])
-    assert_array_equal(blend.weights[:, :, 1] > 0.8, [[False, True], [True, False]])
+    assert_array_equal(blend.weights[:, :, 0] > 0.8, [[True, False], [True, False]])
+    assert_array_equal(blend.weights[:, :, 1] > 0.8, [[False, True], [False, True]])
+
+
+def test_near_steps_have_weights_more_alike_than_far_ones():
+    rng = np.random.default_rng(0)
+    errors = rng.normal(size=(400, 2, 12, 1))
+    # The first is better at the first steps, and worse from the seventh on.
+    errors[:, 0] *= np.where(np.arange(12) < 6, 0.3, 3.0)[:, None]
+    weights = teach(Blend(2, 12, 1), errors).weights[:, 0, 0]
+    assert weights[0] > 0.7
+    assert weights[11] < 0.6
+    assert (np.diff(weights) <= 1e-9).all()
+
+
+def test_a_young_blend_stays_near_the_last_value():
+    # The second expert seems to be a little better.
+    errors = np.random.default_rng(0).normal(size=(300, 2, 1, 1))
+    errors[:, 1] *= 0.8
+    weights = [teach(Blend(2, 1, 1), errors[:n]).weights[0, 0, 0] for n in (0, 10, 300)]
+    assert weights[0] == 0.9
+    assert weights[1] > 0.5
+    assert weights[2] < 0.45
 
 
 def test_errors_that_are_not_known_teach_nothing():
@@ -91,7 +112,7 @@ def test_one_expert_has_all_the_weight():
 
 def test_experts_that_are_never_wrong():
     blend = teach(Blend(2, 1, 1), np.zeros((20, 2, 1, 1)))
-    assert_array_equal(blend.weights, 0.5)
+    assert_allclose(blend.weights[0, 0], [0.9, 0.1])
     # One who is beats one who was once wrong.
     assert np.isfinite(teach(blend, np.array([[[[0.0]], [[1.0]]]] * 20)).weights).all()
 
@@ -120,6 +141,16 @@ def test_a_restored_blend_resumes_bit_for_bit():
 # ---------------------------------------------------------------------------------------------- the distribution
 
 
+def planes_of(mixture, blend, last, n_missing, rests=None):
+    """The distribution around a blend and, for components that may stand still, around the last values."""
+    rests = np.zeros(mixture.n_series) if rests is None else rests
+    return mixture.planes(blend, np.broadcast_to(last, blend.shape), last, n_missing, rests)
+
+
+def learn(mixture, y, planes, rests=0.0):
+    return mixture.learn(y, planes, np.full(y.shape, rests))
+
+
 def simulate(mixture, rng, n_rows, size, gaps=0.0, last=1.0, around=0.0):
     """Forecasts, `around` so far from zero, whose errors have a size per step and series; returns levels of values."""
     H, P = mixture.horizon, mixture.n_series
@@ -128,9 +159,9 @@ def simulate(mixture, rng, n_rows, size, gaps=0.0, last=1.0, around=0.0):
         centre = around * rng.normal(size=(1, P))
         y = centre + size * rng.normal(size=(H, P))
         y[rng.random(y.shape) < gaps] = NAN
-        planes = mixture.planes(np.repeat(centre, H, axis=0), np.full(P, last), np.zeros(P))
+        planes = planes_of(mixture, np.repeat(centre, H, axis=0), np.full(P, last), np.zeros(P))
         levels.append(probability(planes, y))
-        mixture.learn(y, planes)
+        learn(mixture, y, planes)
     return np.array(levels)
 
 
@@ -156,7 +187,7 @@ def test_laws_are_finite_from_the_first_row_on(gaps, last, size):
     rng = np.random.default_rng(0)
     mixture = BlendMixture(3, 2)
     for n in range(40):
-        planes = mixture.planes(np.full((3, 2), last), np.full(2, last), np.zeros(2))
+        planes = planes_of(mixture, np.full((3, 2), last), np.full(2, last), np.zeros(2))
         # A standard deviation may be zero where there was no error; a scale is not, once values give it a size.
         assert np.isfinite(planes).all()
         assert (planes[SCALE] > 0.0).all() or size == 0.0
@@ -165,15 +196,15 @@ def test_laws_are_finite_from_the_first_row_on(gaps, last, size):
         # Steps come true one after the other.
         y[n + 1 :] = NAN
         y[:, rng.random(2) < gaps] = NAN
-        scores = mixture.learn(y, planes)
+        scores = learn(mixture, y, planes)
         assert (np.isnan(scores) | np.isfinite(scores)).all()
 
 
 def test_the_law_before_any_value_is_as_wide_as_a_value():
-    planes = BlendMixture(4, 2).planes(np.zeros((4, 2)), np.array([0.0, 100.0]), np.zeros(2)).reshape(5, 5, 4, 2)
+    planes = planes_of(BlendMixture(4, 2), np.zeros((4, 2)), np.array([0.0, 100.0]), np.zeros(2)).reshape(5, 5, 4, 2)
     assert is_law(planes.reshape(5, 5, -1))
     assert_allclose(planes[STD, 0, :, 0], np.sqrt(np.arange(1.0, 5.0)))
-    assert_allclose(planes[STD, 0, :, 1], 101.0 * np.sqrt(np.arange(1.0, 5.0)))
+    assert_allclose(planes[STD, 0, :, 1], 100.0 * np.sqrt(np.arange(1.0, 5.0)))
 
 
 def test_steps_without_errors_are_guessed_from_the_longest_that_has_some():
@@ -181,8 +212,8 @@ def test_steps_without_errors_are_guessed_from_the_longest_that_has_some():
     rng = np.random.default_rng(0)
     for _ in range(200):
         y = np.array([1.0, 2.0, NAN, NAN])[:, None] * rng.normal(size=(4, 1))
-        mixture.learn(y, mixture.planes(np.zeros((4, 1)), np.zeros(1), np.zeros(1)))
-    std = mixture.planes(np.zeros((4, 1)), np.zeros(1), np.zeros(1))[1, 2]
+        learn(mixture, y, planes_of(mixture, np.zeros((4, 1)), np.zeros(1), np.zeros(1)))
+    std = planes_of(mixture, np.zeros((4, 1)), np.zeros(1), np.zeros(1))[1, 2]
     assert_allclose(std[2:], std[1] * np.sqrt([1.5, 2.0]))
     assert_allclose(std[:2], [1.0, 2.0], rtol=0.2)
 
@@ -195,8 +226,8 @@ def test_one_step_without_errors_among_others_that_have_some(step):
     for _ in range(100):
         y = rng.normal(size=(4, 2))
         y[step, 1] = NAN
-        mixture.learn(y, mixture.planes(np.zeros((4, 2)), np.full(2, 5.0), np.zeros(2)))
-    planes = mixture.planes(np.zeros((4, 2)), np.full(2, 5.0), np.zeros(2))
+        learn(mixture, y, planes_of(mixture, np.zeros((4, 2)), np.full(2, 5.0), np.zeros(2)))
+    planes = planes_of(mixture, np.zeros((4, 2)), np.full(2, 5.0), np.zeros(2))
     assert is_law(planes)
     # As those beside it, those around the last value being wider.
     std = planes[STD].reshape(5, 4, 2)
@@ -209,7 +240,7 @@ def test_stds_widen_with_missing_rows():
     simulate(mixture, np.random.default_rng(0), 300, np.arange(1.0, 5.0)[:, None], around=30.0)
 
     def stds(n_missing):
-        planes = mixture.planes(np.zeros((4, 2)), np.zeros(2), np.array([0.0, n_missing]))
+        planes = planes_of(mixture, np.zeros((4, 2)), np.zeros(2), np.array([0.0, n_missing]))
         return planes[STD].reshape(5, 4, 2)[2]
 
     usual = stds(0)
@@ -238,16 +269,16 @@ def test_components_at_the_last_value_lose_where_they_err_more():
     mixture = BlendMixture(1, 1)
     simulate(mixture, np.random.default_rng(0), 300, np.ones((1, 1)), last=10.0)
     still = mixture.stands_still.astype(bool)
-    weight = mixture.planes(np.zeros((1, 1)), np.full(1, 10.0), np.zeros(1))[4, :, 0]
+    weight = planes_of(mixture, np.zeros((1, 1)), np.full(1, 10.0), np.zeros(1))[4, :, 0]
     assert weight[still].sum() < 0.01
 
 
 def test_components_at_the_last_value_count_for_less_by_how_much_wider_they_are():
     mixture = BlendMixture(1, 2)
     mixture.masses[:], mixture.squares[:] = 50.0, 50.0
-    mixture.squares[3:, :, 1] = 50.0 * 9.0
-    weight = mixture.planes(np.zeros((1, 2)), np.zeros(2), np.zeros(2))[4]
-    first = mixture.mixing[0, :, 0]
+    mixture.squares[0, 3:, :, 1] = 50.0 * 9.0
+    weight = planes_of(mixture, np.zeros((1, 2)), np.zeros(2), np.zeros(2))[4]
+    first = mixture.mixing[0, 0, :, 0]
     assert_allclose(weight[:, 0], first, rtol=1e-12)
     expected = np.where(mixture.stands_still > 0.0, first / 81.0, first)
     assert_allclose(weight[:, 1], expected / expected.sum(), rtol=1e-9)
@@ -257,13 +288,45 @@ def test_components_at_the_last_value_win_where_the_blend_is_wrong():
     rng = np.random.default_rng(0)
     mixture = BlendMixture(1, 1)
     for _ in range(400):
-        planes = mixture.planes(np.full((1, 1), 5.0), np.zeros(1), np.zeros(1))
-        mixture.learn(0.1 * rng.normal(size=(1, 1)), planes)
-    planes = mixture.planes(np.full((1, 1), 5.0), np.zeros(1), np.zeros(1))
+        planes = planes_of(mixture, np.full((1, 1), 5.0), np.zeros(1), np.zeros(1))
+        learn(mixture, 0.1 * rng.normal(size=(1, 1)), planes)
+    planes = planes_of(mixture, np.full((1, 1), 5.0), np.zeros(1), np.zeros(1))
     still = mixture.stands_still.astype(bool)
     assert_array_equal(planes[LOCATION, still], 0.0)
     assert_array_equal(planes[LOCATION, ~still], 5.0)
     assert planes[WEIGHT, still].sum() > 0.6
+
+
+def test_rest_and_motion_have_distributions_of_their_own():
+    rng = np.random.default_rng(0)
+    mixture = BlendMixture(1, 1)
+    last, resting = np.zeros(1), np.ones(1)
+    for n in range(800):
+        # At rest three in four values stay, in motion none does.
+        at_rest = n % 2 == 0
+        mixture.count_rests(np.array([float(at_rest)]))
+        rests = mixture.rests(np.array([float(at_rest)]))
+        planes = planes_of(mixture, np.full((1, 1), 2.0), last, np.zeros(1), rests)
+        y = np.zeros((1, 1)) if at_rest and n % 8 else 2.0 + rng.normal(size=(1, 1))
+        mixture.learn(y, planes, np.broadcast_to(rests, (1, 1)))
+    still = mixture.stands_still.astype(bool)
+    rest, motion = (planes_of(mixture, np.full((1, 1), 2.0), last, np.zeros(1), r) for r in (resting, np.zeros(1)))
+    assert rest[WEIGHT, still].sum() > 0.5
+    assert motion[WEIGHT, still].sum() < 0.2
+    assert rest[STD, still].min() < motion[STD, still].min()
+
+
+def test_a_series_counts_as_at_rest_when_it_has_been_often():
+    mixture = BlendMixture(2, 2)
+    for _ in range(29):
+        mixture.count_rests(np.array([1.0, 0.0]))
+    assert_array_equal(mixture.rests(np.ones(2)), 0.0)
+    simulate(mixture, np.random.default_rng(0), 5, np.ones((2, 2)))
+    mixture.count_rests(np.array([1.0, 0.0]))
+    assert_array_equal(mixture.rests(np.ones(2)), [1.0, 0.0])
+    # What was learnt is the beginning of both.
+    assert_array_equal(mixture.squares[1, ..., 0], mixture.squares[0, ..., 0])
+    assert_array_equal(mixture.squares[1, ..., 1], 0.0)
 
 
 def test_scores_of_an_honest_law_are_standard_normal():
@@ -271,8 +334,8 @@ def test_scores_of_an_honest_law_are_standard_normal():
     mixture = BlendMixture(1, 1)
     scores = []
     for _ in range(1500):
-        planes = mixture.planes(np.zeros((1, 1)), np.zeros(1), np.zeros(1))
-        scores.append(mixture.learn(rng.standard_t(4.0, size=(1, 1)), planes)[0, 0])
+        planes = planes_of(mixture, np.zeros((1, 1)), np.zeros(1), np.zeros(1))
+        scores.append(learn(mixture, rng.standard_t(4.0, size=(1, 1)), planes)[0, 0])
     scores = np.array(scores[300:])
     assert scores.mean() == pytest.approx(0.0, abs=0.1)
     assert scores.std() == pytest.approx(1.0, abs=0.1)
@@ -283,15 +346,15 @@ def test_missing_values_teach_the_law_nothing():
     simulate(mixture, np.random.default_rng(0), 50, np.ones((2, 2)))
     before = mixture.state()
     y = np.array([[NAN, 1.0], [NAN, NAN]])
-    scores = mixture.learn(y, mixture.planes(np.zeros((2, 2)), np.zeros(2), np.zeros(2)))
+    scores = learn(mixture, y, planes_of(mixture, np.zeros((2, 2)), np.zeros(2), np.zeros(2)))
     assert_array_equal(np.isnan(scores), np.isnan(y))
     # Outputs are counted along steps and series: only the second has learnt.
     for name in ("mixing", "tails", "outputs"):
         axis = 1 if name == "outputs" else 2
-        changed = (getattr(mixture, name) != before[name]).swapaxes(0, axis).reshape(4, -1).any(axis=1)
+        changed = (getattr(mixture, name) != before[name])[0].swapaxes(0, axis).reshape(4, -1).any(axis=1)
         assert_array_equal(changed, [False, True, False, False])
-    assert_array_equal((mixture.masses != before["masses"]).any(axis=0), ~np.isnan(y))
-    assert_array_equal((mixture.squares != before["squares"]).any(axis=0), ~np.isnan(y))
+    assert_array_equal((mixture.masses != before["masses"])[0].any(axis=0), ~np.isnan(y))
+    assert_array_equal((mixture.squares != before["squares"])[0].any(axis=0), ~np.isnan(y))
 
 
 def test_a_restored_mixture_resumes_bit_for_bit():

@@ -7,9 +7,9 @@ from datetime import UTC, date, datetime, timedelta, timezone
 import numpy as np
 import pandas as pd
 import pytest
-from numpy.testing import assert_allclose
+from numpy.testing import assert_allclose, assert_array_equal
 
-from momostream.horizon.calendar import DAY, HOUR, MINUTE, Clock, as_time, calendar_terms, day_seasons
+from momostream.horizon.calendar import DAY, HOUR, MINUTE, Calendar, Clock, as_time, day_seasons, waves_of
 
 NOON = datetime(2024, 2, 29, 12, 0, 0, 250_000)
 NOON_NUMBER = 1e6 * NOON.replace(tzinfo=UTC).timestamp()
@@ -47,22 +47,25 @@ def test_microseconds_are_exact():
 
 @pytest.mark.parametrize(
     ("step", "n_terms"),
-    [(1e6, 4), (HOUR, 4), (6 * HOUR - 1, 4), (6 * HOUR, 2), (DAY, 2), (DAY + 1, 0), (30 * DAY, 0)],
+    [(1e6, 9), (HOUR, 9), (6 * HOUR - 1, 9), (6 * HOUR, 3), (DAY, 3), (DAY + 1, 0), (30 * DAY, 0)],
 )
 def test_which_terms_there_are(step, n_terms):
-    assert calendar_terms(np.arange(3) * step, step).shape == (3, n_terms)
+    calendar = Calendar(step)
+    assert calendar.terms(np.arange(3) * step).shape == (3, n_terms)
+    assert len(calendar.names) == n_terms
+    assert calendar.kind is None or calendar.names[calendar.kind] == "weekend"
 
 
 def test_terms_go_round():
-    times = NOON_NUMBER + HOUR * np.arange(48.0)
-    terms = calendar_terms(times, HOUR)
-    assert_allclose(terms[:24], terms[24:], atol=1e-9)
-    assert_allclose((terms.reshape(48, 2, 2) ** 2).sum(axis=2), 1.0)
-    week = calendar_terms(NOON_NUMBER + DAY * np.arange(14.0), DAY)
+    times = NOON_NUMBER + HOUR * np.arange(24.0)
+    terms = Calendar(HOUR).terms(times)[:, :4]
+    assert_allclose(terms, Calendar(HOUR).terms(times + DAY)[:, :4], atol=1e-9)
+    assert_allclose((terms.reshape(24, 2, 2) ** 2).sum(axis=2), 1.0)
+    week = Calendar(DAY).terms(NOON_NUMBER + DAY * np.arange(14.0))
     assert_allclose(week[:7], week[7:], atol=1e-9)
     assert np.abs(week[0] - week[3]).max() > 0.5
     # Two waves distinguish the four quarters of a day.
-    assert len(np.unique(calendar_terms(6 * HOUR * np.arange(4.0), HOUR)[:, :4].round(6), axis=0)) == 4
+    assert len(np.unique(Calendar(HOUR).terms(6 * HOUR * np.arange(4.0))[:, :4].round(6), axis=0)) == 4
 
 
 @pytest.mark.parametrize(
@@ -134,3 +137,43 @@ def test_state_round_trip():
     assert_allclose(again.ahead(3), [5.0, 6.0, 7.0])
     empty = Clock.from_state(Clock().state())
     assert empty.kind is None and empty.step is None
+
+
+# ---------------------------------------------------------------------------------------------- kinds of days
+
+
+def days_from(day, n):
+    return as_time("at", day)[0] + HOUR * np.arange(24.0 * n)
+
+
+def test_weekends_and_holidays_are_of_one_kind():
+    monday, holiday = datetime(2024, 5, 6), datetime(2024, 5, 9)
+    calendar = Calendar(HOUR, frozenset([int(as_time("at", holiday)[0] // DAY)]))
+    terms = calendar.terms(days_from(monday, 7))
+    free = np.repeat([0, 0, 0, 1, 0, 1, 1], 24)
+    assert_array_equal(terms[:, 4], free)
+    assert_array_equal(terms[:, 5:], terms[:, :4] * free[:, None])
+
+
+def test_days_alike_are_the_last_of_their_kind():
+    monday, holiday = datetime(2024, 5, 6), datetime(2024, 5, 9)
+    plain, told = Calendar(HOUR), Calendar(HOUR, frozenset([int(as_time("at", holiday)[0] // DAY)]))
+    times = days_from(monday, 8)
+    assert_array_equal(plain.alike(times)[::24], 24 * np.array([3, 1, 1, 1, 1, 6, 1, 3]))
+    # The holiday is like the Sunday before it, the Friday after it like the Wednesday.
+    assert_array_equal(told.alike(times)[::24], 24 * np.array([3, 1, 1, 4, 2, 2, 1, 3]))
+    assert_array_equal(Calendar(DAY).alike(times), 0)
+
+
+def test_rows_in_time_find_what_they_need_in_a_table():
+    calendar, times = Calendar(HOUR), days_from(datetime(2024, 5, 3), 20)
+    for time in [*times, times[5], times[7] + 1.0]:
+        ahead = calendar.ahead(time, 6)
+        steps = time + HOUR * np.arange(7.0)
+        assert_array_equal(ahead.terms, Calendar(HOUR).terms(steps))
+        assert_array_equal(ahead.alike, Calendar(HOUR).alike(steps))
+
+
+def test_waves_of_a_season_go_round():
+    assert_allclose(waves_of(7, 3, 10), waves_of(7, 10, 10), atol=1e-12)
+    assert_allclose((waves_of(5, 0, 5).reshape(5, 2, 2) ** 2).sum(axis=2), 1.0)

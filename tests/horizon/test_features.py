@@ -26,7 +26,7 @@ def past_of(Y, X=None, capacity=40):
 def seen(features, past):
     """Features and point of the newest row."""
     earlier = past.earlier(features.seasonal_lags)
-    return features.newest(past.n_rows - 1.0, past.series, past.inputs, past.first, past.last, earlier)
+    return features.newest(past.n_rows - 1.0, past.series, past.inputs, past.first, past.last, earlier, np.zeros(0))
 
 
 def new_map(n_series=1, n_inputs=0, horizon=3, **options):
@@ -58,17 +58,17 @@ def test_a_season_that_has_not_passed_yet_counts_as_no_change():
 
 def test_changes_come_newest_first_and_are_zero_before_the_first_row():
     values = np.array([[1.0], [3.0], [NAN], [10.0]])
-    f, point = seen(new_map(lags=5), past_of(values))
+    f, point = seen(new_map(lags=5, seasons=()), past_of(values))
     assert_array_equal(f[2:], [7.0, 0.0, 2.0, 0.0, 0.0])
     assert point[-1] == 7.0
-    assert_array_equal(seen(new_map(lags=2), past_of(values[:1]))[0][2:], [0.0, 0.0])
+    assert_array_equal(seen(new_map(lags=2, seasons=()), past_of(values[:1]))[0][2:], [0.0, 0.0])
 
 
 @pytest.mark.parametrize("n_rows", [30, 31, 45])
 def test_changes_do_not_depend_on_where_the_rows_lie(n_rows):
     Y = np.random.default_rng(0).normal(size=(n_rows, 2))
     # 15 changes need 16 rows.
-    f, _ = seen(new_map(2, lags=15), past_of(Y, capacity=16))
+    f, _ = seen(new_map(2, lags=15, seasons=()), past_of(Y, capacity=16))
     assert_allclose(f[3:], np.diff(Y, axis=0)[::-1][:15].ravel(), rtol=1e-12)
 
 
@@ -80,6 +80,26 @@ def test_every_column_has_a_name(seasons, n_inputs):
     assert len(f) == features.n_features
     names = features.point_names(["a", "b"], [f"x{k}" for k in range(n_inputs)])
     assert len(names) == len(set(names)) == len(point) == 1 + features.n_coordinates
+
+
+def test_the_kind_of_day_is_seen_by_circuits_alone():
+    features = FeatureMap(HorizonSettings(horizon=2, lags=1, seasons=()), 1, 1, n_terms=5, kind=2)
+    past = past_of(np.array([[1.0], [3.0]]), np.array([[7.0, 0.1, 0.2, 1.0, 0.4, 0.5]] * 2))
+    f, point = features.newest(1.0, past.series, past.inputs, past.first, past.last, np.zeros((0, 1)), np.arange(5.0))
+    assert_allclose(point, [1.0, 3.0, 7.0, 0.1, 0.2, 1.0, 2.0, 2.0])
+    # Constant, distance from the slow mean, input and two waves, one change.
+    assert len(f) == features.n_features == 6
+    names = features.point_names(["y"], ["x"], ["a", "b", "weekend", "c", "d"])
+    assert names == ["clock", "y", "x", "a", "b", "weekend", "weekend at the last step", "change of y"]
+
+
+def test_a_season_that_is_found_has_its_place():
+    features = new_map(2, horizon=3)
+    assert features.is_late.sum() == 4
+    before, width = features.n_coordinates, features.n_features
+    features.set_season(6)
+    assert features.n_coordinates == features.most_coordinates == before + 4
+    assert features.n_features == width
 
 
 @pytest.mark.parametrize(("n_series", "n_lags"), [(1, 9), (18, 9), (30, 5), (90, 1), (500, 1), (0, 9)])
@@ -95,5 +115,5 @@ def test_paths_see_the_same_as_the_row_they_start_from(seasons):
     for y, x in zip(rng.normal(size=(60, 2)), rng.normal(size=(60, 1)), strict=True):
         model.learn(y, x)
     f, points = Paths(model, 3, 4, None, rng)._features()
-    assert_array_equal(points, np.tile(model.ring.points[0], (3, 1)))
+    assert_array_equal(points, np.tile(model.point, (3, 1)))
     assert_array_equal(model.experts.wide.cut(f), np.tile(model.ring.features[0], (3, 1)))

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
+from momostream.horizon.calendar import Ahead
 from momostream.horizon.past import Past
 from momostream.horizon.regressions import BATCH, OWN_EVERY, REACH, OwnLags, WideLags
 from momostream.kernels.horizon import own_solve
@@ -266,10 +267,14 @@ def run_own(past, own, Y, X):
         own.work()
 
 
+def no_calendar(horizon):
+    return Ahead(np.zeros((1 + horizon, 0)), np.zeros(1 + horizon, dtype=np.int64))
+
+
 def ask(past, own):
     location = np.full((2, own.horizon, own.n_series), np.nan)
     slope = np.full((2, own.horizon, own.n_series, own.n_inputs), np.nan)
-    own.predict(past, location, slope)
+    own.predict(past, no_calendar(own.horizon), location, slope)
     return location, slope
 
 
@@ -281,7 +286,7 @@ def test_own_weights_are_solved_for_in_turn():
         own.work()
     solved = own.W.copy()
     n = own.horizon * own.n_series
-    own_solve(0, n, own.penalties, own.A, own.C, np.zeros(own.A.shape[2:]), own.W)
+    own_solve(0, n, own.penalties, own._least, own.A, own.C, np.zeros(own.A.shape[2:]), own.W)
     assert_array_equal(own.W, solved)
 
 

@@ -21,13 +21,16 @@ def a_forecast(seed=0):
 
 def test_a_forecast_lies_in_the_slot_of_its_row():
     ring, made = Ring(**SIZES, every=1), a_forecast()
-    ring.keep(7, made)
+    ring.keep(7, made, np.array([1.0, 0.0]))
     for step in range(3):
         assert_array_equal(ring.located[1, step], made.located[:, step])
         assert_array_equal(ring.slopes[1, step], made.slopes[:, step])
         assert_array_equal(ring.planes[1, step], made.planes[:, :, 2 * step : 2 * step + 2])
     assert_array_equal(ring.blend_slope[1], made.blend_slope)
     assert not ring.located[[0, 2]].any()
+    assert_array_equal(ring.kept, [-1, 7, -1])
+    # Of the row after it, made one row ago.
+    assert_array_equal(ring.rests_of(8)[0], [1.0, 0.0])
 
 
 @pytest.mark.parametrize(("every", "kept"), [(1, [0, 1, 2, 3, 4, 5, 6]), (2, [0, 2, 3, 5, 6])])
@@ -50,13 +53,14 @@ def test_scores_go_to_the_forecasts_of_the_row():
 
 def test_a_state_keeps_the_keys_of_older_files():
     ring = Ring(**SIZES, every=1)
-    ring.keep(1, a_forecast())
+    ring.keep(1, a_forecast(), np.zeros(2))
     state = ring.state()
-    keys = ["located", "sloped", "blend_slope", "laws", "scores", "points", "features", "expected"]
+    keys = ["located", "sloped", "blend_slope", "laws", "scores", "points", "features", "expected", "rests",
+            "kept", "seen"]  # fmt: skip
     assert list(state) == keys
     assert ring.nbytes == sum(array.nbytes for array in state.values())
     copy = Ring(**SIZES, every=1)
     copy.restore(state)
-    ring.keep(1, a_forecast(1))
+    ring.keep(1, a_forecast(1), np.ones(2))
     for key, array in copy.state().items():
         assert_array_equal(array, state[key])

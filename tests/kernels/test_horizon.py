@@ -12,6 +12,9 @@ from momostream.kernels.horizon import (
     blend_learn,
     blend_solve,
     components_learn,
+    iterate,
+    level_factors,
+    level_learn,
     own_learn,
     own_predict,
     own_solve,
@@ -33,6 +36,7 @@ HISTORIES = {
     "seasons": (5, 1, 0, (4, 7), 0.1, 60),
     "inputs": (2, 2, 3, (), 0.2, 60),
     "everything": (4, 2, 2, (3, 6), 0.2, 90),
+    "days of a kind": (4, 2, 1, (3, -1), 0.1, 90),
 }
 each_history = pytest.mark.parametrize("history", HISTORIES.values(), ids=HISTORIES.keys())
 
@@ -46,11 +50,19 @@ def wander(n_rows, n_series, n_inputs, gaps, seed=0):
     return Y, rng.normal(size=(n_rows, n_inputs)).cumsum(axis=0)
 
 
+def alike(row):
+    """Rows since the last day of the kind of a row; 0 at times."""
+    return (5, 0, 12, 7)[row // 3 % 4]
+
+
 class Learnt:
     """The arrays of the kernels, and a dense regression for each step and series beside them."""
 
     def __init__(self, H, P, D, seasons, before=0):
         d = 7 + 2 * len(seasons) + D
+        # Seasons count when they were there in so many rows.
+        self.least = np.zeros(d)
+        self.least[7 : 7 + 2 * len(seasons)] = 40.0
         self.seasons = np.array(seasons, dtype=np.int64)
         # Rows before the first do not exist: whatever they hold must not matter.
         self.first = before
@@ -67,8 +79,8 @@ class Learnt:
         sizes = np.abs(X).max(axis=0)
         for now in range(len(Y)):
             own_learn(
-                self.past, self.inputs, sizes, self.first, self.first + now, self.seasons, Y[now], FORGETTING, REACH,
-                self.f, self.A, self.C, self.squares,
+                self.past, self.inputs, sizes, self.first, self.first + now, self.seasons, alike(now), Y[now],
+                FORGETTING, REACH, self.f, self.A, self.C, self.squares,
             )  # fmt: skip
             for h in range(min(H, now)):
                 for p in range(P):
@@ -79,11 +91,11 @@ class Learnt:
 
     def say(self, origin, h, p, moved):
         values, slow = self.past[self.first :, 0, p], self.past[self.first :, 1, p]
-        return naive.own_features(values, slow, origin, h + 1, tuple(self.seasons), moved)
+        return naive.own_features(values, slow, origin, h + 1, tuple(self.seasons), moved, alike(origin + h + 1))
 
     def solve(self, penalties=PENALTIES):
         H, P = self.C.shape[:2]
-        own_solve(0, H * P, penalties, self.A, self.C, self.L, self.W)
+        own_solve(0, H * P, penalties, self.least, self.A, self.C, self.L, self.W)
 
 
 def learnt_from(history, before=0):
@@ -163,7 +175,7 @@ def test_own_weights_solve_the_penalised_least_squares(history):
     for k, penalty in enumerate(PENALTIES):
         for h, row in enumerate(learnt.dense):
             for p, dense in enumerate(row):
-                assert_allclose(learnt.W[k, h, p], dense.solve(penalty), rtol=1e-6, atol=1e-8)
+                assert_allclose(learnt.W[k, h, p], dense.solve(penalty, learnt.least), rtol=1e-6, atol=1e-8)
 
 
 @each_history
@@ -171,18 +183,23 @@ def test_own_forecasts_and_slopes(history):
     H, P, D, _, _, n_rows = history
     learnt, Y, X = learnt_from(history, before=2)
     learnt.solve()
-    location, slope = np.full((2, H, P), np.nan), np.full((2, H, P, D), np.nan)
+    # The last of the inputs, if there are any, is known at each step.
+    n_terms = min(D, 1)
+    ahead = np.random.default_rng(1).normal(size=(H, n_terms))
+    location, slope = np.full((2, H, P), np.nan), np.full((2, H, P, D - n_terms), np.nan)
     now = learnt.first + n_rows - 1
+    kinds = np.array([alike(n_rows + h) for h in range(H)])
     own_predict(
-        learnt.past, learnt.inputs, learnt.first, now, learnt.seasons, REACH, learnt.A, learnt.W, learnt.f, location,
-        slope,
+        learnt.past, learnt.inputs, learnt.first, now, learnt.seasons, kinds, ahead, REACH, learnt.A, learnt.W,
+        learnt.f, location, slope,
     )  # fmt: skip
     for k, penalty in enumerate(PENALTIES):
         for h, row in enumerate(learnt.dense):
             for p, dense in enumerate(row):
-                w, f = dense.solve(penalty), dense.cut(learnt.say(n_rows - 1, h, p, np.zeros(D)), 0.0)
+                moved = np.append(np.zeros(D - n_terms), ahead[h] - X[-1, D - n_terms :])
+                w, f = dense.solve(penalty, learnt.least), dense.cut(learnt.say(n_rows - 1, h, p, moved), 0.0)
                 assert location[k, h, p] == pytest.approx(learnt.past[now, 0, p] + w @ f, rel=1e-8)
-                assert_allclose(slope[k, h, p], w[len(w) - D :], rtol=1e-6, atol=1e-8)
+                assert_allclose(slope[k, h, p], w[len(w) - D : len(w) - n_terms], rtol=1e-6, atol=1e-8)
 
 
 def test_a_part_of_the_weights_leaves_the_others_alone():
@@ -190,7 +207,7 @@ def test_a_part_of_the_weights_leaves_the_others_alone():
     learnt.solve()
     expected = learnt.W.copy()
     learnt.W[:] = -7.0
-    own_solve(2, 5, PENALTIES, learnt.A, learnt.C, learnt.L, learnt.W)
+    own_solve(2, 5, PENALTIES, learnt.least, learnt.A, learnt.C, learnt.L, learnt.W)
     flat, whole = (W.reshape(2, 8, -1) for W in (learnt.W, expected))
     assert_array_equal(flat[:, 2:5], whole[:, 2:5])
     assert_array_equal(flat[:, :2], -7.0)
@@ -212,8 +229,10 @@ def test_features_that_follow_from_others_have_no_weight():
     target = F @ np.arange(7.0)
     W = np.zeros((1, 1, 1, 7))
     # Nothing but round-off is left of the sixth, and nothing holds its weight back.
+    A = F.T @ F
+    A[0, 1:] = 50.0
     own_solve(
-        0, 1, np.zeros(1), (F.T @ F)[None, None], (F.T @ target)[None, None], np.zeros((7, 7)), W
+        0, 1, np.zeros(1), np.zeros(7), A[None, None], (F.T @ target)[None, None], np.zeros((7, 7)), W
     )  # fmt: skip
     w = W[0, 0, 0]
     assert w[4] == 0.0
@@ -237,8 +256,9 @@ def test_round_off_is_not_a_feature():
 @pytest.mark.parametrize(("K", "H", "P", "gaps"), [(1, 1, 1, 0.0), (3, 2, 2, 0.0), (4, 3, 1, 0.4)])
 def test_blend_moments(K, H, P, gaps):
     rng = np.random.default_rng(0)
-    errors = rng.normal(size=(40, K, H, P))
-    errors[np.repeat(rng.random((40, 1, H, P)) < gaps, K, axis=1)] = np.nan
+    errors = rng.normal(size=(60, K, H, P))
+    errors[45] *= 1e4
+    errors[np.repeat(rng.random((60, 1, H, P)) < gaps, K, axis=1)] = np.nan
     moments = np.zeros((H, P, K, K))
     for n, row in enumerate(errors, start=1):
         blend_learn(n, 0.9, row, moments)
@@ -253,17 +273,23 @@ def random_moments(rng, K, sign=1.0):
     return mixing @ mixing.T + np.diag(rng.uniform(0.05, 1.0, K))
 
 
+def solve_blend(n_steps, moments, weights, youth=0.0, start=0, stop=None):
+    H, P, K = weights.shape
+    scratch = np.empty((2, H, K, K))
+    blend_solve(start, P if stop is None else stop, n_steps, 0.1, youth, moments, *scratch, np.empty(K), weights)
+
+
+@pytest.mark.parametrize("youth", [0.0, 0.3])
 @pytest.mark.parametrize("K", [1, 2, 5])
 @pytest.mark.parametrize("unit", [1.0, 1e-200, 1e200])
-def test_blend_finds_the_mixture_of_least_square_error(K, unit):
+def test_blend_finds_the_mixture_of_least_square_error(K, unit, youth):
     rng = np.random.default_rng(K)
-    moments = unit * np.array([[random_moments(rng, K) for _ in range(3)] for _ in range(2)])
-    weights = np.full((2, 3, K), 1.0 / K)
-    blend_solve(STEPS, 0.1, moments, np.empty(K), weights)
-    for h in range(2):
-        for p in range(3):
-            M = moments[h, p] / unit
-            M = M + 0.1 * np.diag(M).min() * np.eye(K)
+    moments = unit * np.array([[random_moments(rng, K) for _ in range(3)] for _ in range(4)])
+    weights = np.full((4, 3, K), 1.0 / K)
+    solve_blend(STEPS, moments, weights, youth)
+    for p in range(3):
+        for h, M in enumerate(naive.pooled_moments(moments[:, p])):
+            M = M + np.diag(0.1 * np.diag(M).min() + youth * np.diag(M) * (np.arange(K) > 0))
             best, w = naive.best_mixture(M), weights[h, p]
             # No expert is forgotten altogether, which costs a little.
             assert w @ M @ w <= (best @ M @ best) * 1.002
@@ -274,7 +300,7 @@ def test_blend_of_contrary_experts_is_better_than_the_best_of_them():
     rng = np.random.default_rng(0)
     moments = np.array([[random_moments(rng, 4, sign=-1.0) for _ in range(10)]])
     weights = np.full((1, 10, 4), 0.25)
-    blend_solve(STEPS, 0.1, moments, np.empty(4), weights)
+    solve_blend(STEPS, moments, weights)
     assert (
         np.einsum("hpk,hpkl,hpl->hp", weights, moments, weights) < np.einsum("hpkk->hpk", moments).min(axis=2)
     ).all()
@@ -287,7 +313,7 @@ def test_blend_starts_anywhere_and_stays_positive_with_sum_one():
     for _ in range(5):
         weights = rng.dirichlet(np.full(4, 0.2), size=(1, 1))
         for _ in range(STEPS):
-            blend_solve(1, 0.1, moments, np.empty(4), weights)
+            solve_blend(1, moments, weights)
             # Halved at most where all others have doubled.
             assert (weights >= 0.5 * LEAST_BLEND).all()
             assert weights.sum() == pytest.approx(1.0, abs=1e-12)
@@ -295,13 +321,83 @@ def test_blend_starts_anywhere_and_stays_positive_with_sum_one():
     assert_allclose(ends, np.broadcast_to(ends[0], np.shape(ends)), atol=2e-3)
 
 
-def test_blend_keeps_its_weights_while_an_expert_has_not_erred():
+def test_blend_keeps_its_weights_while_the_last_value_has_not_erred():
     # No errors yet, or a sensor that is stuck: nothing to choose from.
     moments = np.zeros((2, 1, 3, 3))
     moments[1, 0] = np.diag([0.0, 1.0, 2.0])
     weights = np.tile([0.5, 0.3, 0.2], (2, 1, 1))
-    blend_solve(10, 0.1, moments, np.empty(3), weights)
+    solve_blend(10, moments, weights)
     assert_array_equal(weights, np.tile([0.5, 0.3, 0.2], (2, 1, 1)))
+
+
+def test_blend_trusts_an_expert_that_never_erred():
+    moments = np.diag([1.0, 0.0, 2.0])[None, None]
+    weights = np.array([[[0.9, 0.05, 0.05]]])
+    solve_blend(STEPS, moments, weights)
+    assert weights[0, 0, 1] > 0.99
+
+
+def test_blend_of_some_series_leaves_the_others_alone():
+    rng = np.random.default_rng(0)
+    moments = np.array([[random_moments(rng, 3) for _ in range(4)] for _ in range(2)])
+    weights = np.full((2, 4, 3), 1.0 / 3.0)
+    solve_blend(5, moments, weights, start=1, stop=3)
+    assert_array_equal(weights[:, [0, 3]], 1.0 / 3.0)
+    assert (weights[:, 1:3] != 1.0 / 3.0).any(axis=2).all()
+
+
+# ---------------------------------------------------------------------------------------------- iterated regressions
+
+
+@pytest.mark.parametrize(
+    ("P", "n_changes", "n_terms", "n_rows"), [(1, 0, 0, 4), (2, 3, 0, 9), (2, 2, 3, 2), (3, 1, 1, 1)]
+)
+def test_iterated_steps_are_those_of_rows_that_came(P, n_changes, n_terms, n_rows):
+    rng = np.random.default_rng(0)
+    first, d, H = 2, 1 + P * (1 + n_changes) + n_terms, 6
+    past = rng.normal(size=(first + n_rows, 4, P))
+    terms, W, centre = rng.normal(size=(H, n_terms)), 0.4 * rng.normal(size=(2, d, P)), rng.normal(size=P)
+    lowest, highest, largest = np.full(P, -2.0), np.full(P, 2.5), rng.uniform(0.5, 2.0, d)
+    location = np.empty((2, H, P))
+    iterate(
+        past, first, len(past) - 1, n_changes, terms, centre, lowest, highest, largest, W, np.empty(d), location
+    )  # fmt: skip
+    for k in range(2):
+        expected = naive.iterated(past[first:, 0], n_changes, terms, centre, lowest, highest, largest, W[k])
+        assert_allclose(location[k], expected, rtol=1e-12, atol=1e-12)
+    assert location.min() >= -2.0
+    assert location.max() <= 2.5
+
+
+# ---------------------------------------------------------------------------------------------- levels
+
+
+def test_factors_are_interpolated_between_the_knots():
+    rng = np.random.default_rng(0)
+    knots, logs = np.sort(rng.normal(size=(2, 5)), axis=1), rng.normal(size=(2, 5))
+    location, factors = rng.normal(scale=2.0, size=(30, 2)), np.empty((30, 2))
+    level_factors(location, knots, logs, factors)
+    for p in range(2):
+        assert_allclose(factors[:, p], np.exp(np.interp(location[:, p], knots[p], logs[p])), rtol=1e-12)
+
+
+def test_squares_belong_to_the_knots_around_them():
+    rng = np.random.default_rng(0)
+    H, B = 3, 4
+    knots, sums = np.array([[0.0, 1.0, 2.0, 4.0]]), np.zeros((2, 1, B))
+    expected = np.zeros((2, B))
+    for _ in range(20):
+        location, errors, usual = rng.uniform(-1.0, 5.0, (H, 1)), rng.normal(size=(H, 1)), rng.uniform(0.1, 2.0, (H, 1))
+        errors[rng.random((H, 1)) < 0.3] = np.nan
+        level_learn(0.9, 4.0, location, errors, usual, knots, sums)
+        known = np.flatnonzero(~np.isnan(errors[:, 0]))
+        if len(known):
+            expected *= 0.9
+        for h in known:
+            # Hats around the knots.
+            shares = np.array([np.interp(location[h, 0], knots[0], np.eye(B)[b]) for b in range(B)])
+            expected += np.outer([min(errors[h, 0] ** 2 / usual[h, 0], 4.0), 1.0], shares) / len(known)
+    assert_allclose(sums[:, 0], expected, rtol=1e-12)
 
 
 # ---------------------------------------------------------------------------------------------- components
@@ -333,6 +429,7 @@ def test_recall_finds_the_forecasts_of_a_row(H, P, D, own, every):
         "located": np.zeros((H, H, K, P)), "sloped": np.zeros((H, H, 2, P, D)), "blend_slope": np.zeros((H, H, P, D)),
         "law": np.zeros((H, H, 5, 3, P)),
     }  # fmt: skip
+    kept, rests, all_rests = np.full(H, -1), np.zeros((H, P)), np.zeros((0, P))
     made, X = [], np.zeros((0, D))
     for now in range(3 * H + 2):
         y = np.where(rng.random(P) < 0.2, np.nan, rng.normal(size=P))
@@ -341,13 +438,17 @@ def test_recall_finds_the_forecasts_of_a_row(H, P, D, own, every):
             inputs = np.stack([X, np.full_like(X, np.nan)], axis=1)
             values, errors, planes = np.empty((H, P)), np.empty((K, H, P)), np.empty((5, 3, H * P))
             recall(
-                now, every, now, y, inputs, own, stands_still.astype(float), *rings.values(), values, errors, planes
+                now, now, kept, y, inputs, own, stands_still.astype(float), rests, *rings.values(), values, errors,
+                planes,
             )  # fmt: skip
-            expected, plane_ring = naive.recall(now, every, y, X, own, stands_still, made)
+            expected, plane_ring = naive.recall(now, every, y, X, own, stands_still, all_rests, made)
             said = ~np.isnan(plane_ring[0, 0])
             assert_array_equal(values, np.where(said, y, np.nan))
             assert_allclose(errors, expected, rtol=1e-12, atol=1e-12)
             assert_allclose(planes.reshape(5, 3, H, P)[:, :, said], plane_ring[:, :, said], rtol=1e-12, atol=1e-12)
         made.append({name: rng.normal(size=ring.shape[1:]) for name, ring in rings.items()})
-        for name, ring in rings.items():
-            ring[now % H] = made[-1][name]
+        all_rests = np.vstack([all_rests, rng.integers(0, 2, (1, P)).astype(float)])
+        if now % every == now // H % every:
+            kept[now % H], rests[now % H] = now, all_rests[-1]
+            for name, ring in rings.items():
+                ring[now % H] = made[-1][name]

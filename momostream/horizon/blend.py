@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from momostream.distributions.planes import LOCATION, STD
 from momostream.horizon.levels import LevelScale
-from momostream.kernels.horizon import blend_learn, blend_solve, components_learn
+from momostream.kernels.horizon import blend_learn, blend_solve, components_learn, exchange
 from momostream.kernels.scalar import NU0, UNKNOWN
 from momostream.kernels.stack import SCORE_CLIP, stack_learn, stack_predict
 from momostream.stream.stack import TAIL_DISCOUNT, TAILS, USUAL_STEP, cdf_tables, tail_candidates
@@ -187,13 +187,8 @@ class BlendMixture(_LearntArrays):
 
         The first entries of all arrays are then those in force; the same call again puts all back.
         """
-        at = np.flatnonzero(rests > 0.0)
-        if len(at):
-            M, Q = len(SPEEDS), rests.size
-            for both in (self.squares.reshape(2, M, Q), self.masses.reshape(2, M, Q), self.mixing, self.outputs):
-                both[0][..., at], both[1][..., at] = both[1][..., at], both[0][..., at]
-            tails = self.tails
-            tails[0][:, :, at], tails[1][:, :, at] = tails[1][:, :, at], tails[0][:, :, at]
+        if rests.any():
+            exchange(rests, self.squares, self.masses, self.mixing, self.tails, self.outputs)
 
     def planes(self, blend: Array, middle: Array, last: Array, n_missing: Array, rests: Array) -> Array:
         """The distribution around forecasts ``blend`` ``(horizon, n_series)`` and the last values.
@@ -201,7 +196,7 @@ class BlendMixture(_LearntArrays):
         A series whose last value is ``n_missing`` rows old is as uncertain as if it were forecast from there.
         """
         H, P = self.horizon, self.n_series
-        everywhere = np.broadcast_to(rests, (H, P))
+        everywhere = np.repeat(rests[None], H, axis=0)
         self._exchange(everywhere)
         squares, masses, tails, outputs = self.squares[0], self.masses[0], self.tails[0], self.outputs[0]
         planes = np.empty((5, len(SPEEDS), H * P))

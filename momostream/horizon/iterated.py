@@ -68,6 +68,7 @@ class IteratedLags:
         self.A, self.C = np.zeros((d, d)), np.zeros((d, n_series))
         self.W = np.zeros((2, d, n_series))
         self.centre, self.squares = np.full(n_series, np.nan), np.zeros(n_series)
+        self._find_origin()
         self.n_rows = self._since = 0
         self._f = np.zeros(d)
         self._own = [
@@ -76,7 +77,9 @@ class IteratedLags:
 
     def learn(self, past: Past, ahead: Ahead) -> None:
         """Learn the newest row of the past from the rows before it."""
-        self.centre = np.where(np.isnan(self.centre) & (past.is_known > 0.0), past.values, self.centre)
+        if not self._is_complete:
+            self.centre = np.where(np.isnan(self.centre) & (past.is_known > 0.0), past.values, self.centre)
+            self._find_origin()
         known = ~np.isnan(past.observed[past.last])
         if past.last == past.first or not known.any():
             return
@@ -97,10 +100,14 @@ class IteratedLags:
         if self.n_rows >= ENOUGH_TO_SOLVE and self._since >= min(REFRESH, 1 + self.n_rows // 8):
             self._solve()
 
+    def _find_origin(self) -> None:
+        """Measure levels of series without a value yet from zero."""
+        self._origin, self._is_complete = np.nan_to_num(self.centre), not np.isnan(self.centre).any()
+
     def _features(self, series: Array, first: int, now: int, terms: Array) -> Array:
         """Features of the row after ``now``, whose calendar is ``terms``."""
         f, P = np.zeros(len(self._f)), self.n_series
-        f[0], f[1 : 1 + P] = 1.0, series[now, 0] - np.nan_to_num(self.centre)
+        f[0], f[1 : 1 + P] = 1.0, series[now, 0] - self._origin
         rows = series[np.maximum(np.arange(now, now - self.n_changes - 1, -1), first), 0]
         f[1 + P : 1 + P * (1 + self.n_changes)] = (rows[:-1] - rows[1:]).ravel()
         f[len(f) - self.n_terms :] = terms
@@ -141,7 +148,7 @@ class IteratedLags:
             location[:] = past.values
             return
         iterate(
-            past.series, past.first, past.last, self.n_changes, ahead.terms[1:], np.nan_to_num(self.centre),
+            past.series, past.first, past.last, self.n_changes, ahead.terms[1:], self._origin,
             *past.reach(), self._largest(), self.W, self._f, location,
         )  # fmt: skip
 
@@ -170,3 +177,4 @@ class IteratedLags:
         self.A, self.C, self.W = (state[name].copy() for name in ("A", "C", "W"))
         self.centre, self.squares = state["centre"].copy(), state["squares"].copy()
         self.n_rows, self._since = state["n_rows"], state["since"]
+        self._find_origin()

@@ -20,6 +20,7 @@ __all__ = [
     "blend_learn",
     "blend_solve",
     "components_learn",
+    "exchange",
     "iterate",
     "level_factors",
     "level_learn",
@@ -448,6 +449,30 @@ def components_learn(forgetting, errors, squares, masses):
                     keep = min(forgetting[m], 1.0 - 0.5 / (masses[m, h, p] + 1.0))
                     squares[m, h, p] = keep * squares[m, h, p] + error * error
                     masses[m, h, p] = keep * masses[m, h, p] + 1.0
+
+
+@kernel(void(ro(2), rw(4), rw(4), rw(4), rw(5), rw(3)))
+def exchange(rests, squares, masses, mixing, tails, outputs):
+    """Exchange what belongs to motion and to rest, the first axis of all arrays, where `rests` (H, P) is positive.
+
+    The others: `squares` and `masses` (M, H, P), `mixing` (3, M, H P), `tails` (2, M, H P, T), `outputs` (4, H P).
+    """
+    P = rests.shape[1]
+    for h in range(rests.shape[0]):
+        for p in range(P):
+            if rests[h, p] <= 0.0:
+                continue
+            q = h * P + p
+            for m in range(squares.shape[1]):
+                squares[0, m, h, p], squares[1, m, h, p] = squares[1, m, h, p], squares[0, m, h, p]
+                masses[0, m, h, p], masses[1, m, h, p] = masses[1, m, h, p], masses[0, m, h, p]
+                for i in range(mixing.shape[1]):
+                    mixing[0, i, m, q], mixing[1, i, m, q] = mixing[1, i, m, q], mixing[0, i, m, q]
+                for i in range(tails.shape[1]):
+                    for t in range(tails.shape[4]):
+                        tails[0, i, m, q, t], tails[1, i, m, q, t] = tails[1, i, m, q, t], tails[0, i, m, q, t]
+            for i in range(outputs.shape[1]):
+                outputs[0, i, q], outputs[1, i, q] = outputs[1, i, q], outputs[0, i, q]
 
 
 @kernel(f8(ro(1), f8))

@@ -12,6 +12,7 @@ from momostream.kernels.horizon import (
     blend_learn,
     blend_solve,
     components_learn,
+    exchange,
     iterate,
     level_factors,
     level_learn,
@@ -367,6 +368,26 @@ def test_iterated_steps_are_those_of_rows_that_came(P, n_changes, n_terms, n_row
         assert_allclose(location[k], expected, rtol=1e-12, atol=1e-12)
     assert location.min() >= -2.0
     assert location.max() <= 2.5
+
+
+# ---------------------------------------------------------------------------------------------- rest and motion
+
+
+def test_what_belongs_to_rest_is_exchanged_where_series_rest():
+    rng = np.random.default_rng(0)
+    M, H, P, T = 3, 2, 4, 5
+    shapes = [(2, M, H, P), (2, M, H, P), (2, 3, M, H * P), (2, 2, M, H * P, T), (2, 4, H * P)]
+    arrays = [rng.normal(size=shape) for shape in shapes]
+    before = [array.copy() for array in arrays]
+    rests = rng.integers(0, 2, (H, P)).astype(float)
+    exchange(rests, *arrays)
+    for k, (array, old) in enumerate(zip(arrays, before, strict=True)):
+        # Steps and series are two axes of the first arrays, and one of the others.
+        at = rests > 0.0 if k < 2 else (rests.ravel() > 0.0)[:, None] if k == 3 else rests.ravel() > 0.0
+        assert_array_equal(array, np.where(at, old[::-1], old))
+    exchange(rests, *arrays)
+    for array, old in zip(arrays, before, strict=True):
+        assert_array_equal(array, old)
 
 
 # ---------------------------------------------------------------------------------------------- levels

@@ -29,6 +29,7 @@ QUESTIONS = (
     "speed",
     "kernels",
     "anomaly",
+    "sensors",
     "regimes",
     "circuits",
     "choices",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import difflib
+import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -32,6 +33,8 @@ __all__ = [
 def parse_settings(settings: ModelSettings, horizon: int | None) -> dict[str, Any]:
     """Parameters of the model by name, as Python literals, or else as text."""
     parsed: dict[str, Any] = {} if settings.seed is None else {"seed": settings.seed}
+    if settings.bounds:
+        parsed["bounds"] = dict(map(_parse_bounds, settings.bounds))
     if not settings.set:
         return parsed
     kind, known = _parameters_of_model(horizon)
@@ -42,11 +45,37 @@ def parse_settings(settings: ModelSettings, horizon: int | None) -> dict[str, An
         if name not in known:
             hint = _did_you_mean(name, known) or f"; choose from {', '.join(known)}"
             raise ValueError(f"--set {setting}: {kind} has no parameter {name!r}{hint}")
+        if name in parsed and name == "bounds":
+            raise ValueError(f"--set {setting}: use either --bounds or --set bounds=, not both")
         try:
             parsed[name] = ast.literal_eval(text)
         except (ValueError, SyntaxError):
             parsed[name] = text
     return parsed
+
+
+def _parse_bounds(text: str) -> tuple[str, tuple[float | None, float | None]]:
+    """The target and its limits, None where a side has none.
+
+    Examples
+    --------
+    >>> _parse_bounds("power=0:2050"), _parse_bounds("level=-1.5:")
+    (('power', (0.0, 2050.0)), ('level', (-1.5, None)))
+    >>> _parse_bounds("power=5:1")
+    Traceback (most recent call last):
+    ValueError: --bounds power=5:1: the lower limit must be below the upper one
+    """
+    name, equals, limits = text.rpartition("=")
+    low, colon, high = limits.partition(":")
+    try:
+        ends = [float(end) if end.strip() else None for end in (low, high)]
+    except ValueError:
+        ends = [None, None]
+    if not (name and equals and colon) or ends == [None, None] or not all(map(math.isfinite, filter(None, ends))):
+        raise ValueError(f"--bounds {text}: expected NAME=LOW:HIGH, such as power=0:2050, power=0: or power=:2050")
+    if ends[0] is not None and ends[1] is not None and ends[0] >= ends[1]:
+        raise ValueError(f"--bounds {text}: the lower limit must be below the upper one")
+    return name, (ends[0], ends[1])
 
 
 def _parameters_of_model(horizon: int | None) -> tuple[str, list[str]]:

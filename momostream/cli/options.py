@@ -197,6 +197,16 @@ class ModelSettings:
         ),
     ] = None
     seed: SeedOption = None
+    bounds: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--bounds",
+            metavar="NAME=LOW:HIGH",
+            help="Limits of a target, such as --bounds power=0:2050; leave out a side that has none. Values beyond "
+            "count as lying on them. Repeat it for more targets.",
+            rich_help_panel=MODEL,
+        ),
+    ] = None
 
 
 @dataclass(frozen=True)

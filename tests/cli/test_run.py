@@ -206,6 +206,13 @@ def test_decimal_commas(turbine):
         (["run", "turbine.csv", "-n", "2", "--set", "bounds={'nope': (0, 1)}"], "for 'nope', which is not a target"),
         (["run", "turbine.csv", "-t", "power", "--set", "max_point=5"], "did you mean 'max_points'?"),
         (["run", "turbine.csv", "-t", "power", "--set", "max_points"], "expected NAME=VALUE"),
+        (["run", "turbine.csv", "-t", "power", "--bounds", "power"], "--bounds power: expected NAME=LOW:HIGH"),
+        (["run", "turbine.csv", "-t", "power", "--bounds", "power=a:3"], "--bounds power=a:3: expected NAME=LOW:HIGH"),
+        (["run", "turbine.csv", "-t", "power", "--bounds", "power=3:1"], "the lower limit must be below the upper one"),
+        (
+            ["run", "turbine.csv", "-t", "power", "--bounds", "power=0:", "--set", "bounds={'power': (0, 1)}"],
+            "use either --bounds or --set bounds=",
+        ),
         (["run", "turbine.csv", "-t", "power", "--set", "weights=none"], "weights='none' is not accepted"),
         (["run", "turbine.csv", "-t", "power", "--encoding", "klingon"], "klingon"),
         (["inspect", "turbine.csv"], "not a momostream file"),
@@ -392,6 +399,14 @@ def test_rows_that_a_regressor_rejects_are_bad_rows(turbine):
     assert "today.csv: row 2: " in call("forecast", "model.momo", "today.csv", code=1)[1]
     assert len(rows_of(call("forecast", "model.momo", "today.csv", "--bad-rows", "skip")[0])) == 2
     assert "--horizon and --plot" in call("forecast", "model.momo", "today.csv", "-n", "3", code=1)[1]
+
+
+def test_bounds_keep_intervals_and_clip_values(turbine):
+    most = 400.0
+    assert any(float(row["power"]) > most for row in rows_of(Path("turbine.csv").read_text()))
+    call("run", "turbine.csv", *FORECAST, "--bounds", f"power=0:{most:g}", "-o", "out.csv")
+    rows = rows_of(Path("out.csv").read_text())
+    assert rows and all(0.0 <= float(row["power lower"]) <= float(row["power upper"]) <= most for row in rows)
 
 
 def test_a_folder_is_one_feed(farm):

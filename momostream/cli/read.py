@@ -28,7 +28,7 @@ def read(
     - `momostream read farm.db`
     - `momostream read farm.db dead`
     """
-    from momostream.runs.run import letter_text
+    from momostream.storage.lines import letter_text
 
     with read_only(store) as reader:
         if what is Table.dead:

@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from river.time_series.base import Forecaster
 
 from momostream._checks import Constraint, check, check_settings, flag, one_of, optional, whole
 from momostream._numbers import known_numbers
@@ -20,6 +19,7 @@ from momostream.distributions.forecast import Forecast
 from momostream.estimators._categories import CATEGORIES, is_level, spread_row
 from momostream.estimators._forecaster_batches import SINGLE, ForecasterBatches
 from momostream.estimators._forecaster_insight import ForecasterInsight
+from momostream.estimators._river import Forecaster
 from momostream.estimators._screening import BEYOND, Screening
 from momostream.estimators._times import TimeLabels, zone_name
 from momostream.estimators.vocabulary import row_from_state, row_state

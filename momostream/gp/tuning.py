@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import lapack
-from scipy.optimize import minimize
 from threadpoolctl import ThreadpoolController
 
 from momostream.gp.covariance import Covariance, Prior, input_std
@@ -133,6 +132,9 @@ def tune(
     if max_iterations == 0:
         # L-BFGS looks at its limit only after the first iteration.
         return start, objective(start)[0]
+    # Here: its import takes a tenth of the start, and a model on a stream does without.
+    from scipy.optimize import minimize
+
     found = minimize(
         objective,
         start,

@@ -6,7 +6,6 @@ a broker, or for the store itself, wait for the next commit. The store keeps tho
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import Any, NamedTuple
@@ -16,6 +15,7 @@ from momostream.feeds.brokers import Outlet
 from momostream.feeds.formats import Row
 from momostream.feeds.outputs import PredictionLines, Sink, Written, alarm_texts
 from momostream.runs.plan import Plan, Step
+from momostream.storage.lines import letter_text
 from momostream.storage.store import DeadLetter, Output, Store
 
 __all__ = ["ONLY", "Channel", "Channels", "OutputLine", "letter_text", "model_key"]
@@ -29,11 +29,6 @@ N_SENT = 5000
 def model_key(key: Any) -> Any:
     """The key of the model for a row with this key: rows without keys share the model `ONLY`."""
     return ONLY if key is None else key
-
-
-def letter_text(letter: DeadLetter) -> str:
-    """A rejected row of a store as a JSON object."""
-    return json.dumps(letter._asdict(), ensure_ascii=False)
 
 
 class Channel:

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping
 from hashlib import blake2b
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
-from momostream.storage import container, models
+from momostream.storage import container
 
 if TYPE_CHECKING:
     from momostream.storage.models import SavedModel
@@ -69,6 +69,8 @@ class Parts(NamedTuple):
         """Take a model apart; it may continue to learn."""
         # Within the lock, and as copies: rows that are learnt meanwhile must not be half in it.
         with model._lock:
+            from momostream.storage import models
+
             kind, tree = models.to_tree(model)
             header, arrays = container.take_apart(kind, tree)
             # The header is text, and the part that changes with every row.
@@ -138,4 +140,7 @@ class Packed:
 
 
 def _model(header: bytes, payload: bytes | memoryview) -> Model:
+    # Here: a store can be read without the models and their compiled code.
+    from momostream.storage import models
+
     return models.from_tree(*container.assemble(zlib.decompress(header), payload))

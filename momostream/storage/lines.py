@@ -20,6 +20,7 @@ __all__ = [
     "Page",
     "letter_from_line",
     "letter_line",
+    "letter_text",
     "output_from_line",
     "output_line",
     "pages",
@@ -47,6 +48,11 @@ class DeadLetter(NamedTuple):
     key: Key | None
     reason: str
     row: str
+
+
+def letter_text(letter: DeadLetter) -> str:
+    """A rejected row of a store as a JSON object."""
+    return json.dumps(letter._asdict(), ensure_ascii=False)
 
 
 class Page(NamedTuple):

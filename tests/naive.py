@@ -7,7 +7,7 @@ from collections.abc import Callable
 from itertools import pairwise
 
 import numpy as np
-from scipy import special, stats
+from scipy import optimize, special, stats
 
 MATERN12, MATERN32, MATERN52, RBF = 0, 1, 2, 3
 KINDS = (MATERN12, MATERN32, MATERN52, RBF)
@@ -284,42 +284,65 @@ def weighted_ridge(
 
 
 class StackedOutput:
-    """Weights, tails and common scale of one output; nothing in logs, nothing in tables."""
+    """Weights, tails and common scale of one output; nothing in logs, nothing in tables.
 
-    def __init__(self, n_experts: int, dofs: tuple[float, ...], first_tail: int, rates: dict[str, float]):
-        self.dofs, self.rates = dofs, rates
-        self.weights = [1.0 / n_experts] * n_experts
+    With ``standing``, the last expert is exact: while it has a finite deviation, other weights and scales are in use.
+    """
+
+    def __init__(
+        self, n_experts: int, dofs: tuple[float, ...], first_tail: int, rates: dict[str, float], standing: bool = False
+    ):
+        self.dofs, self.rates, self.standing = dofs, rates, standing
+        equal = [1.0 / n_experts] * n_experts
+        first = [(1.0 - rates["floor"]) / max(n_experts - 1, 1)] * (n_experts - 1) + [rates["floor"]]
+        self.both_weights = [first if standing else equal, list(equal)]
         self.usual: list[float | None] = [None] * n_experts
-        self.tail = [first_tail] * n_experts
+        self.tail = [first_tail] * (n_experts - standing) + [len(dofs) - 1] * standing
         self.factors = [[1.0] * len(dofs) for _ in range(n_experts)]
         self.fits = [[0.0] * len(dofs) for _ in range(n_experts)]
-        self.log_scale = 0.0
+        self.log_scales = [0.0, 0.0]
         self.seen: list[float] = []
+
+    @property
+    def weights(self) -> list[float]:
+        return self.both_weights[0]
+
+    @property
+    def log_scale(self) -> float:
+        return self.log_scales[0]
+
+    def _stands(self, spread: np.ndarray) -> bool:
+        return self.standing and bool(np.isfinite(spread[-1]))
 
     def predict(self, location: np.ndarray, spread: np.ndarray) -> tuple[list[float], list[float], list[float], float]:
         """Scale, degrees of freedom and share of each expert, and the stacked mean."""
         least = 1e-5 * np.std(self.seen) + 1e-9 * abs(np.mean(self.seen)) if self.seen else 0.0
+        stands = self._stands(spread)
+        weights, log_scale = self.both_weights[stands], self.log_scales[stands]
         scales, shares, centres = [], [], []
-        for k in range(len(self.weights)):
+        for k in range(len(weights)):
             if not (np.isfinite(spread[k]) and spread[k] > 0):
                 scales.append(1.0)
                 shares.append(0.0)
                 centres.append(0.0)
                 continue
-            scale = spread[k] * math.sqrt(self.factors[k][self.tail[k]]) * math.exp(self.log_scale)
-            scales.append(max(scale, least))
+            scale = max(spread[k] * math.sqrt(self.factors[k][self.tail[k]]) * math.exp(log_scale), least)
+            scales.append(spread[k] if self.standing and k == len(weights) - 1 else scale)
             usual = self.usual[k]
             surer = 1.0 if usual is None else min(max(usual / scales[k], math.exp(-40)), math.exp(40))
-            shares.append(self.weights[k] * surer ** self.rates["sharpness"])
+            shares.append(weights[k] * surer ** self.rates["sharpness"])
             centres.append(location[k])
         shares = [share / sum(shares) if sum(shares) > 0 else 1.0 / len(shares) for share in shares]
         mean = sum(share * centre for share, centre in zip(shares, centres, strict=True))
         return scales, [self.dofs[g] for g in self.tail], shares, mean
 
-    def learn(self, location: np.ndarray, spread: np.ndarray, y: float) -> float:
-        """Learn a target; returns its normal score."""
+    def learn(self, location: np.ndarray, spread: np.ndarray, y: float, tilted: np.ndarray | None = None) -> float:
+        """Learn a target, where the mixture had the weights ``tilted``; returns its normal score."""
         rates = self.rates
         scales, dofs, shares, _ = self.predict(location, spread)
+        tilted = np.array(shares) if tilted is None else tilted
+        stands = self._stands(spread)
+        weights = self.both_weights[stands]
         said = np.isfinite(spread) & (spread > 0)
         centres = np.where(said, location, 0.0)
         self.seen.append(y)
@@ -329,26 +352,33 @@ class StackedOutput:
         if len(self.seen) == 1 or not spoke:
             return math.nan
         settled = len(self.seen) > 4
-        plane_rows = [stats.t(dof, centre, scale) for dof, centre, scale in zip(dofs, centres, scales, strict=True)]
-        below = sum(share * planes.cdf(y) for share, planes in zip(shares, plane_rows, strict=True))
-        above = sum(share * planes.sf(y) for share, planes in zip(shares, plane_rows, strict=True))
-        logs = np.array([planes.logpdf(y) for planes in plane_rows])
-        densities = np.exp(logs - max(log for log, share in zip(logs, shares, strict=True) if share > 0))
+        experts = [stats.t(dof, centre, scale) for dof, centre, scale in zip(dofs, centres, scales, strict=True)]
+        # A reading has a resolution, of which the deviation of an expert that stands still is an eighth.
+        half = [4.0 * spread[-1] if stands and 4.0 * spread[-1] > 0.05 * scale else 0.0 for scale in scales]
+        below = sum(w * e.cdf([y - h, y + h]) for w, e, h in zip(tilted, experts, half, strict=True))
+        above = sum(w * e.sf([y - h, y + h]) for w, e, h in zip(tilted, experts, half, strict=True))
+        logs = np.array([expert.logpdf(y) for expert in experts])
+        densities = np.exp(logs - max(log for log, share in zip(logs, tilted, strict=True) if share > 0))
         total = sum(share * density for share, density in zip(shares, densities, strict=True) if share > 0)
+        tilted_total = float(tilted @ densities)
         pull = 0.0
         for k, share in enumerate(shares):
             if share > 0.0:
-                blame = share * densities[k] / total
                 z = (y - centres[k]) / scales[k]
                 # Derivative of the log density by minus the log scale, plus the one of log scale itself.
-                pull += blame * ((dofs[k] + 1) * z**2 / (dofs[k] + z**2) - 1)
+                pull += tilted[k] * densities[k] / tilted_total * ((dofs[k] + 1) * z**2 / (dofs[k] + z**2) - 1)
                 if share > 1e-12:
-                    self.weights[k] *= max(1 + rates["eta"] * (blame - share) / share, 0.5)
-            self.weights[k] = max(self.weights[k], rates["floor"])
-        self.weights = [weight / sum(self.weights) for weight in self.weights]
+                    weights[k] *= max(1 + rates["eta"] * (min(densities[k], 1.0) / total - 1), 0.5)
+            weights[k] = max(weights[k], rates["floor"])
+        self.both_weights[stands] = [weight / sum(weights) for weight in weights]
         if settled:
-            self.log_scale = min(max(self.log_scale + rates["scale_step"] * pull, -3.0), 3.0)
+            step = rates["scale_step"] * pull
+            for level, rate in ((0.5, rates.get("middle", 0.0)), (0.9, rates.get("outer", 0.0))):
+                step += rate * (level - covered_part(level, *below))
+            self.log_scales[stands] = min(max(self.log_scales[stands] + step, -3.0), 3.0)
         for k in np.flatnonzero(said):
+            if self.standing and k == len(weights) - 1:
+                continue
             usual = self.usual[k]
             if usual is None:
                 self.usual[k] = scales[k]
@@ -366,9 +396,125 @@ class StackedOutput:
             self.tail[k] = int(np.argmax(self.fits[k]))
         if not settled:
             return math.nan
-        if below < 0.5:
-            return float(stats.norm.ppf(max(below, 1e-9)))
-        return -float(stats.norm.ppf(max(above, 1e-9)))
+        if np.mean(below) < 0.5:
+            return float(stats.norm.ppf(max(np.mean(below), 1e-9)))
+        return -float(stats.norm.ppf(max(np.mean(above), 1e-9)))
+
+
+def covered_part(level: float, low: float, high: float) -> float:
+    """Part of the probabilities from ``low`` to ``high`` that a central interval holds."""
+    edge = 0.5 - 0.5 * level
+    if high - low < 1e-12:
+        return float(edge < low < 1.0 - edge)
+    return max(min(high, 1.0 - edge) - max(low, edge), 0.0) / (high - low)
+
+
+def tilted_weights(weights: np.ndarray, locations: np.ndarray, mean: float) -> np.ndarray:
+    """Weights in proportion to ``weights * exp(theta * locations)`` that have this mean."""
+    used = weights > 1e-6
+    x = np.where(used, locations - mean, 0.0)
+    x = x / np.abs(x).max()
+
+    def tilted(theta: float) -> np.ndarray:
+        found = np.where(used, weights, 0.0) * np.exp(theta * x - abs(theta))
+        return found / found.sum()
+
+    theta = optimize.brentq(lambda theta: tilted(theta) @ x, -200.0, 200.0, xtol=1e-13)
+    return tilted(theta)
+
+
+def blend_weights(errors: np.ndarray, memory: float, caution: float, first: int) -> np.ndarray:
+    """Weights of a blend after rows of ``errors`` ``(n, n_points)``: one multiplicative step for each.
+
+    The rows before number ``first`` (from one) teach nothing.
+    """
+    n_points = errors.shape[1]
+    w = np.full(n_points, 1.0 / n_points)
+    for n in range(first, len(errors) + 1):
+        discounts = [min(1 - 1 / memory, 1 - 2 / later) for later in range(first, n + 1)]
+        M = sum(np.prod(discounts[i + 1 :]) * np.outer(error, error) for i, error in enumerate(errors[first - 1 : n]))
+        pull = M @ w + caution * min(np.diag(M)) * w
+        w = np.maximum(w * np.exp(0.5 * np.clip(1.0 - pull / (w @ pull), -2.0, 2.0)), 1e-6)
+        w /= w.sum()
+    return w
+
+
+class SeasonalErrors:
+    """The pattern that errors repeat: all of them are kept, and everything is summed up again at each row."""
+
+    def __init__(self, n_targets: int, longest: int, kept: int):
+        self.longest, self.kept = longest, kept
+        self.errors: list[np.ndarray] = []
+        self.weights: list[np.ndarray] = []
+        self.smooth: list[np.ndarray] = []
+        self.pairs: list[list[tuple[float, float, float]]] = [[] for _ in range(n_targets)]
+        self.season, self.found, self.agreed = 0, 0, 0
+
+    def learn(self, change: np.ndarray, mean: np.ndarray, deviation: np.ndarray, is_known: np.ndarray) -> None:
+        """Learn the error of a row, cut at four deviations; those of unknown deviation count as zero."""
+        raw = change - mean
+        cut = np.where(is_known & ~np.isnan(raw), np.clip(raw, -4 * deviation, 4 * deviation), 0.0)
+        before = len(self.errors) - self.season
+        self.smooth.append(cut)
+        if self.season:
+            old = self.smooth[before]
+            self.smooth[-1] = old + 0.15 * (cut - old)
+            for p in np.flatnonzero(~np.isnan(raw)):
+                self.pairs[p].append((old[p], self.errors[before][p], raw[p]))
+        self.errors.append(cut)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            self.weights.append(np.where(cut != 0.0, cut / deviation**2 / len(cut), 0.0))
+        if len(self.errors) % 16 == 0:
+            self._look()
+
+    @property
+    def mass(self) -> float:
+        return sum(0.999**age for age in range(len(self.errors)))
+
+    def echo(self) -> np.ndarray:
+        """Discounted sums of products of an error and the one so many rows before."""
+        n = len(self.errors)
+        found = np.zeros(self.longest + 1)
+        for s in range(1, self.longest + 1):
+            found[s] = sum(0.999 ** (n - 1 - t) * (self.weights[t] @ self.errors[t - s]) for t in range(s, n))
+        return found
+
+    def _look(self) -> None:
+        echo, top = self.echo(), min(self.longest - 3, int(self.mass / 3))
+        if top <= 4:
+            return
+        excess = {s: echo[s] - (echo[s - 3] + echo[s + 3]) / 2 for s in range(4, top + 1)}
+        highest = max(0.0, *excess.values())
+        if highest <= max(0.1 * self.mass, 5 * math.sqrt(self.mass)):
+            return
+        high = [s for s in excess if excess[s] > 0.6 * highest]
+        if self.season in high:
+            self.agreed = 0
+            return
+        found = high[0]
+        while found + 1 in high and echo[found + 1] > echo[found]:
+            found += 1
+        self.agreed = self.agreed + 1 if found == self.found else 1
+        self.found = found
+        if self.agreed == 3:
+            self.season, self.agreed = found, 0
+            start = max(len(self.errors) - self.kept, 0)
+            for t in range(start, len(self.errors)):
+                self.smooth[t] = self.errors[t]
+                if t - found >= start:
+                    self.smooth[t] = self.smooth[t - found] + 0.15 * (self.errors[t] - self.smooth[t - found])
+
+    def shift(self, p: int) -> float:
+        """What is added to the next prediction: ridge regression of the errors on the pattern."""
+        if not self.season or not self.pairs[p]:
+            return 0.0
+        rows = np.array(self.pairs[p])
+        decayed = rows * 0.999 ** np.arange(len(rows) - 1, -1, -1)[:, None]
+        moments = decayed.T @ rows
+        penalty = 10.0 * moments[2, 2] / self.mass * np.eye(2)
+        before = len(self.errors) - self.season
+        pattern = np.array([self.smooth[before][p], self.errors[before][p]])
+        return float(pattern @ np.linalg.solve(moments[:2, :2] + penalty, moments[:2, 2]))
 
 
 def shrunk_correlation(scores: np.ndarray, discount: float, prior: float, floor: float) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""Linear regression on lags, and running moments."""
+"""Linear regression on lags, the pattern that its errors repeat, and running moments."""
 
 from __future__ import annotations
 
@@ -10,18 +10,38 @@ from momostream.kernels.scalar import NU0, dot
 __all__ = [
     "LEVEL_PENALTY",
     "lag_features",
+    "find_season",
     "learn_lags",
     "learn_lags_rows",
     "learn_linear",
     "learn_moments",
+    "learn_pattern",
     "predict_lags",
     "predict_lags_rows",
     "predict_linear",
     "remember",
+    "smooth_by_season",
 ]
 
 # The penalty on the level of a regression, in rows.
 LEVEL_PENALTY = 1e-3
+# The deviation of an expert that stands still, as a part of the least change so far: a reading of that resolution.
+READING = 0.125
+# The pattern: errors are cut at this many deviations; weight of the newest season in it; memory of the correlations of
+# errors and of the regressions on the pattern; penalty of these, in rows.
+ERROR_CUT, NEWEST_SEASON, PATTERN_FORGETTING, PATTERN_PENALTY = 4.0, 0.15, 0.999, 10.0
+# A season has at least this many rows, was seen this many times, and its correlation exceeds the ones around it by
+# this much a row and by this many times the root of the rows. A shorter season is preferred if it has this part of the
+# highest.
+SHORTEST, TIMES_SEEN, AROUND, LEAST_EXCESS, TIMES_ROOT, SHORTER = 4, 3.0, 3, 0.1, 5.0, 0.6
+# Rows between two looks for a season, and looks that must agree before it is changed.
+LOOK_EVERY, LOOKS = 16, 3.0
+# Entries of `clock`: season in rows (0 is none), the one that was found last, how often in a row, rows seen, their
+# discounted number.
+SEASON, FOUND, AGREED, SEEN, MASS = range(5)
+# Rows of `residuals` after squares and masses of three predictions: least change of a target so far, infinite before
+# the first, and whether its last value was a repetition.
+FINEST, REPEATED = 6, 7
 
 
 @kernel(void(ro(1), ro(2), ro(2), ro(2), f8, rw(1)))
@@ -77,35 +97,71 @@ def learn_linear(width, forgetting, c, gain, error, P, B):
     `gain` and `c` come from `predict_linear`.
     """
     below = forgetting + c - 1.0
+    # A product takes a quarter of the time of a division.
+    grown = 1.0 / forgetting
     for i in range(width):
         share = gain[i] / below
         for p in range(error.shape[0]):
             B[i, p] += share * error[p]
         row = P[i]
         for j in range(width):
-            row[j] = (row[j] - share * gain[j]) / forgetting
+            row[j] = (row[j] - share * gain[j]) * grown
 
 
-@kernel(void(ro(1), ro(2), ro(2), ro(2), f8, i8, ro(3), ro(3), ro(2), rw(1), rw(2), rw(2), rw(1), rw(2), rw(2)))
-def predict_lags(x, past_x, past_y, units, clip, short, P, B, residuals, f, gains, means, c, location, std):
+@kernel(f8(f8, ro(1), f8, f8))
+def _pattern_shift(mass, sums, smooth, newest):
+    """What the pattern adds to a prediction: a ridge regression of the error on two features, from its `sums` (6)."""
+    if mass <= 0.0 or sums[5] <= 0.0:
+        return 0.0
+    ridge = PATTERN_PENALTY * sums[5] / mass
+    a = sums[0] + ridge
+    b = sums[1]
+    c = sums[2] + ridge
+    determinant = a * c - b * b
+    if not determinant > 0.0:
+        return 0.0
+    return ((c * sums[3] - b * sums[4]) * smooth + (a * sums[4] - b * sums[3]) * newest) / determinant
+
+
+@kernel(
+    void(
+        ro(1), ro(2), ro(2), ro(2), f8, i8, ro(3), ro(3), ro(2), ro(3), ro(1), ro(3), rw(1), rw(2), rw(2), rw(1),
+        rw(2), rw(2),
+    )
+)  # fmt: skip
+def predict_lags(
+    x, past_x, past_y, units, clip, short, P, B, residuals, pattern, clock, fits, f, gains, means, c, location, std
+):
     """Predict the change of `y` by a linear regression on all features, by one on the `short` first ones, and as zero.
 
-    `P` (2, width, width) and `B` (2, width, targets) belong to the regressions, `residuals` (6, targets) holds the
-    discounted squares of the errors of the three predictions and their mass. Sets `location` and `std` (3, targets),
-    and what `learn_lags` needs: `f`, `gains` (2, width), `means` (2, targets), `c` (2). O(width^2).
+    `P` (2, width, width) and `B` (2, width, targets) belong to the regressions. `residuals` (8, targets) holds the
+    discounted squares of the errors of the three predictions, their mass, and what `FINEST` and `REPEATED` name.
+    `pattern` (2, targets, rows), `clock` (5) and `fits` (2, targets, 6) hold what the errors repeat from season to
+    season, which is added to both regressions.
+    Sets `location` and `std` (4, targets), the last of an expert that has a deviation only where the last value was a
+    repetition, and what `learn_lags` needs: `f`, `gains` (2, width), `c` (2), and `means` (4, targets), the changes
+    that the regressions expect, without and with the pattern. O(width^2).
     """
     lag_features(x, past_x, past_y, units, clip, f)
     width = f.shape[0]
     c[0] = predict_linear(width, f, P[0], B[0], gains[0], means[0])
     c[1] = predict_linear(short, f, P[1], B[1], gains[1], means[1])
+    season = int(clock[SEASON])
+    before = (season - int(clock[SEEN])) % pattern.shape[2]
     for p in range(location.shape[1]):
         last = past_y[0, p]
+        for k in range(2):
+            means[2 + k, p] = means[k, p]
+            if season > 0:
+                means[2 + k, p] += _pattern_shift(clock[MASS], fits[k, p], pattern[1, p, before], pattern[0, p, before])
         for k in range(3):
-            location[k, p] = last + means[k, p] if k < 2 else last
+            location[k, p] = last + means[2 + k, p] if k < 2 else last
             mass = residuals[3 + k, p]
             # Few residuals say little about the next one: wider by as much as a Student-t of so few is.
             square = residuals[k, p] / mass * (1.0 + NU0 / mass) if mass > 0.0 else math.inf
             std[k, p] = math.sqrt(square * c[k] if k < 2 else square)
+        location[3, p] = last
+        std[3, p] = READING * residuals[FINEST, p] if residuals[REPEATED, p] > 0.0 else math.inf
 
 
 @kernel(void(ro(1), ro(1), rw(2), rw(2)))
@@ -127,19 +183,150 @@ def remember(x, y, past_x, past_y):
                 past_y[0, p] = y[p]
 
 
-@kernel(void(ro(2), ro(2), ro(2), ro(2), f8, i8, ro(3), ro(3), ro(2), rw(1), rw(2), rw(2), rw(1), rw(3), rw(3)))
-def predict_lags_rows(X, past_x, past_y, units, clip, short, P, B, residuals, f, gains, means, c, location, std):
-    """As `predict_lags` for many rows; `location` and `std` are (rows, 3, targets)."""
+@kernel(
+    void(
+        ro(2), ro(2), ro(2), ro(2), f8, i8, ro(3), ro(3), ro(2), ro(3), ro(1), ro(3), rw(1), rw(2), rw(2), rw(1),
+        rw(3), rw(3),
+    )
+)  # fmt: skip
+def predict_lags_rows(
+    X, past_x, past_y, units, clip, short, P, B, residuals, pattern, clock, fits, f, gains, means, c, location, std
+):
+    """As `predict_lags` for many rows; `location` and `std` are (rows, 4, targets)."""
     for i in range(X.shape[0]):
-        predict_lags(X[i], past_x, past_y, units, clip, short, P, B, residuals, f, gains, means, c, location[i], std[i])
+        predict_lags(
+            X[i], past_x, past_y, units, clip, short, P, B, residuals, pattern, clock, fits, f, gains, means, c,
+            location[i], std[i],
+        )  # fmt: skip
+
+
+@kernel(i8(ro(1), f8, i8))
+def find_season(echo, mass, present):
+    """Return the season in the correlations `echo` of errors, 0 if there is none: `present`, if it is still good.
+
+    `echo` (longest + 1) holds discounted sums over rows, whose discounted number is `mass`, of the product of an error
+    and the one so many rows before it, in units of their variance. The season is the shortest of the high peaks.
+    """
+    top = min(echo.shape[0] - 1 - AROUND, int(mass / TIMES_SEEN))
+    if top <= SHORTEST:
+        return 0
+    highest = 0.0
+    for s in range(SHORTEST, top + 1):
+        highest = max(highest, echo[s] - 0.5 * (echo[s - AROUND] + echo[s + AROUND]))
+    # Sums over unrelated errors grow with the root of their number.
+    if highest <= max(LEAST_EXCESS * mass, TIMES_ROOT * math.sqrt(mass)):
+        return 0
+    if present > 0 and echo[present] - 0.5 * (echo[present - AROUND] + echo[present + AROUND]) > SHORTER * highest:
+        return present
+    found = 0
+    for s in range(SHORTEST, top + 1):
+        if echo[s] - 0.5 * (echo[s - AROUND] + echo[s + AROUND]) > SHORTER * highest:
+            # The first peak, not its slope.
+            if found == 0 or (s == found + 1 and echo[s] > echo[found]):
+                found = s
+    return found
+
+
+@kernel(void(i8, i8, rw(3)))
+def smooth_by_season(season, seen, pattern):
+    """Smooth the errors in `pattern` over the rows a season apart, from the oldest row on; `seen` rows were seen."""
+    rows = pattern.shape[2]
+    n = min(seen, rows)
+    for age in range(n, 0, -1):
+        at = (age - seen) % rows
+        before = (at + season) % rows
+        for p in range(pattern.shape[1]):
+            pattern[1, p, at] = pattern[0, p, at]
+            if age + season <= n:
+                smooth = pattern[1, p, before]
+                pattern[1, p, at] = smooth + NEWEST_SEASON * (pattern[0, p, at] - smooth)
+
+
+@kernel(void(rw(1), ro(1), rw(3)))
+def _look_for_season(clock, echo, pattern):
+    """Change the season where several looks in a row agree on another one."""
+    present = int(clock[SEASON])
+    found = find_season(echo, clock[MASS], present)
+    if found == 0:
+        return
+    if found == present:
+        clock[AGREED] = 0.0
+        return
+    clock[AGREED] = clock[AGREED] + 1.0 if found == int(clock[FOUND]) else 1.0
+    clock[FOUND] = found
+    if clock[AGREED] >= LOOKS:
+        clock[SEASON], clock[AGREED] = found, 0.0
+        smooth_by_season(found, int(clock[SEEN]), pattern)
+
+
+@kernel(void(f8, ro(1), rw(1)))
+def _add_multiple(factor, source, sums):
+    """Add a multiple of the first entries of `source` to `sums`."""
+    for i in range(sums.shape[0]):
+        sums[i] += factor * source[i]
+
+
+@kernel(void(ro(1), ro(2), ro(2), rw(1), rw(3), rw(1), rw(3)))
+def learn_pattern(change, means, residuals, echo, pattern, clock, fits):
+    """Learn from the errors of both regressions what they repeat from season to season.  O(longest * targets).
+
+    The errors of the first one, cut, are the pattern; a missing one counts as zero. Rows lie in a ring, the newest
+    first.
+    """
+    rows = pattern.shape[2]
+    longest = echo.shape[0] - 1
+    targets = change.shape[0]
+    at = -int(clock[SEEN]) % rows
+    season = int(clock[SEASON])
+    before = (at + season) % rows
+    ahead = min(longest, rows - 1 - at)
+    for s in range(1, longest + 1):
+        echo[s] *= PATTERN_FORGETTING
+    for p in range(targets):
+        missing = math.isnan(change[p])
+        error = 0.0 if missing else change[p] - means[0, p]
+        mass = residuals[3, p]
+        most = ERROR_CUT * math.sqrt(residuals[0, p] / mass) if mass > SHORTEST else 0.0
+        error = min(max(error, -most), most)
+        pattern[0, p, at] = error
+        pattern[1, p, at] = error
+        # Correlations with the errors before, in units of the variances, over all targets. Rows that were not seen yet
+        # are zero.
+        if error != 0.0:
+            weight = error * mass / (residuals[0, p] * targets)
+            _add_multiple(weight, pattern[0, p, at + 1 :], echo[1 : ahead + 1])
+            _add_multiple(weight, pattern[0, p], echo[ahead + 1 :])
+        if season > 0:
+            smooth = pattern[1, p, before]
+            newest = pattern[0, p, before]
+            pattern[1, p, at] = smooth + NEWEST_SEASON * (error - smooth)
+            if missing:
+                continue
+            for k in range(2):
+                error = change[p] - means[k, p]
+                sums = fits[k, p]
+                sums[0] = PATTERN_FORGETTING * sums[0] + smooth * smooth
+                sums[1] = PATTERN_FORGETTING * sums[1] + smooth * newest
+                sums[2] = PATTERN_FORGETTING * sums[2] + newest * newest
+                sums[3] = PATTERN_FORGETTING * sums[3] + smooth * error
+                sums[4] = PATTERN_FORGETTING * sums[4] + newest * error
+                sums[5] = PATTERN_FORGETTING * sums[5] + error * error
+    clock[SEEN] += 1.0
+    clock[MASS] = PATTERN_FORGETTING * clock[MASS] + 1.0
+    if int(clock[SEEN]) % LOOK_EVERY == 0:
+        _look_for_season(clock, echo, pattern)
 
 
 @kernel(
-    void(ro(1), ro(1), f8, f8, i8, ro(2), ro(2), ro(1), ro(1), rw(2), rw(2), rw(1), rw(3), rw(3), rw(2), rw(1), rw(1))
-)
+    void(
+        ro(1), ro(1), f8, f8, i8, ro(2), ro(2), ro(1), ro(1), rw(2), rw(2), rw(1), rw(3), rw(3), rw(2), rw(1), rw(3),
+        rw(1), rw(3), rw(1), rw(1),
+    )
+)  # fmt: skip
 def learn_lags(
-    x, y, forgetting, discount, short, gains, means, c, f, past_x, past_y, error, P, B, residuals, features, change
-):
+    x, y, forgetting, discount, short, gains, means, c, f, past_x, past_y, error, P, B, residuals, echo, pattern,
+    clock, fits, features, change,
+):  # fmt: skip
     """Learn the targets `y` of the row that `predict_lags` was last called for, NaN where missing.  O(width^2).
 
     Keeps the row as the newest of the past, and its `features` and the `change` of each target for later.
@@ -148,45 +335,52 @@ def learn_lags(
         features[j] = f[j]
     for p in range(y.shape[0]):
         change[p] = y[p] - past_y[0, p]
+        if not math.isnan(change[p]):
+            if change[p] != 0.0:
+                residuals[FINEST, p] = min(residuals[FINEST, p], abs(change[p]))
+            residuals[REPEATED, p] = 1.0 if change[p] == 0.0 and residuals[FINEST, p] < math.inf else 0.0
     remember(x, y, past_x, past_y)
     for k in range(3):
         for p in range(change.shape[0]):
             if math.isnan(change[p]):
                 error[p] = 0.0
                 continue
-            error[p] = change[p] - means[k, p] if k < 2 else change[p]
-            square = error[p] * error[p]
+            away = change[p] - means[2 + k, p] if k < 2 else change[p]
+            square = away * away
             residuals[k, p] = discount * residuals[k, p] + (square / c[k] if k < 2 else square)
             residuals[3 + k, p] = discount * residuals[3 + k, p] + 1.0
+            # The regressions learn on their own: the pattern is what they leave.
+            error[p] = change[p] - means[k, p] if k < 2 else 0.0
         if k < 2:
             width = short if k == 1 else P.shape[1]
             learn_linear(width, forgetting, c[k], gains[k], error, P[k], B[k])
+    learn_pattern(change, means, residuals, echo, pattern, clock, fits)
 
 
 @kernel(
     void(
         ro(2), ro(2), f8, f8, f8, i8, rw(2), rw(2), ro(2), rw(1), rw(2), rw(2), rw(1), rw(1),
-        rw(3), rw(3), rw(2), rw(2), rw(2), rw(4),
+        rw(3), rw(3), rw(2), rw(1), rw(3), rw(1), rw(3), rw(2), rw(2), rw(4),
     )
 )  # fmt: skip
 def learn_lags_rows(
     X, Y, clip, forgetting, discount, short, past_x, past_y, units, f, gains, means, c, error,
-    P, B, residuals, features, changes, plane_rows,
+    P, B, residuals, echo, pattern, clock, fits, features, changes, plane_rows,
 ):  # fmt: skip
     """Predict and learn rows one after the other.
 
-    `plane_rows` (rows, 2, 3, targets) gets locations and standard deviations.
+    `plane_rows` (rows, 2, 4, targets) gets locations and standard deviations.
 
     `features` and `changes` get the rows that `Autoregression` adds up later.
     """
     for i in range(X.shape[0]):
         predict_lags(
-            X[i], past_x, past_y, units, clip, short, P, B, residuals, f, gains, means, c,
+            X[i], past_x, past_y, units, clip, short, P, B, residuals, pattern, clock, fits, f, gains, means, c,
             plane_rows[i, 0], plane_rows[i, 1],
         )  # fmt: skip
         learn_lags(
             X[i], Y[i], forgetting, discount, short, gains, means, c, f, past_x, past_y, error, P, B, residuals,
-            features[i], changes[i],
+            echo, pattern, clock, fits, features[i], changes[i],
         )  # fmt: skip
 
 

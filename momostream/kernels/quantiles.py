@@ -27,6 +27,8 @@ FARTHEST_U = math.log(2.0 * FARTHEST_SCORE)
 WORK = 6
 # Steps in a solution; bisection alone ends after fewer.
 MOST_STEPS = 200
+# A bracket is wide if it has this many times the scale of the heaviest component.
+WIDE = 1e6
 
 
 @kernel(i8(f8, ro(2)))
@@ -163,6 +165,7 @@ def _solve(p, n, dofs, tables, work, found):
     high = -math.inf
     narrowest = math.inf
     leftmost = math.inf
+    heaviest = 0
     x = 0.0
     for k in range(n):
         m = work[1, k]
@@ -180,6 +183,8 @@ def _solve(p, n, dofs, tables, work, found):
         leftmost = min(leftmost, m)
         if s > 0.0:
             narrowest = min(narrowest, s)
+        if work[0, k] > work[0, heaviest]:
+            heaviest = k
     for k in range(n):
         # Lumps: one that holds the quantile is the answer, the others bound it.
         m = work[1, k]
@@ -217,6 +222,13 @@ def _solve(p, n, dofs, tables, work, found):
             if high < leftmost:
                 # In logs of the distance to the components if all of them lie right of it.
                 x = leftmost - math.sqrt((leftmost - low) * (leftmost - high))
+            elif last > WIDE * work[2, heaviest] > 0.0:
+                # In logs of the distance to the heaviest component if others lie or reach far beyond it.
+                m = work[1, heaviest]
+                s = work[2, heaviest]
+                u = math.asinh(min(max((low - m) / s, -FARTHEST_SCORE), FARTHEST_SCORE))
+                u += math.asinh(min(max((high - m) / s, -FARTHEST_SCORE), FARTHEST_SCORE))
+                x = min(max(m + s * math.sinh(0.5 * u), low), high)
             else:
                 x = low + 0.5 * last
         # A step of Halley's leaves an error of the order of its cube, in units of the narrowest component.

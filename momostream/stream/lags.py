@@ -1,7 +1,9 @@
 """Linear regressions of the change of each target on lags, with forgetting; and the last value itself.
 
-Three experts in one. "full lags" predicts the change from the inputs, their change, the last targets, two older changes
-of the targets and one of the inputs. "short lags" does without the older changes. "last value" predicts no change.
+Four experts in one. "full lags" predicts the change from the inputs, their change, the last targets, two older changes
+of the targets and one of the inputs. "short lags" does without the older changes. To both is added what their errors
+repeat from season to season, where they do. "last value" predicts no change, and so does "standing still", which has a
+say only after a repetition and is as narrow as a reading.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from momostream.kernels.lags import (
+    FINEST,
     LEVEL_PENALTY,
     learn_lags,
     learn_lags_rows,
@@ -30,6 +33,8 @@ PENALTIES = (1.0, 3.0)
 CLIP = 6.0
 # Rows that may wait before their moments are added up and the weights refreshed.
 BATCH = 256
+# Longest season that is looked for, in rows; rows of errors that are kept for it.
+LONGEST_SEASON, KEPT_ERRORS = 200, 256
 # A feature that varies by less than this part of its distance from its origin counts as constant.
 LEAST_STD = 1e-7
 # A feature is never measured in units below this part of its centre, which would be round-off.
@@ -57,21 +62,21 @@ class Autoregression(DiscountedRidge):
     Examples
     --------
     >>> lags = Autoregression(n_inputs=1, n_targets=1)
-    >>> location, std = np.empty((2, 3, 1))
+    >>> location, std = np.empty((2, 4, 1))
     >>> for t in range(60):
     ...     lags.predict(np.array([0.0]), location, std)
     ...     lags.learn(np.array([0.0]), np.array([2.0 * t]))
     ...     if lags.is_due:
     ...         lags.refresh()
     >>> print(location.ravel().round(1))
-    [118. 118. 116.]
+    [118. 118. 116. 116.]
     """
 
-    EXPERTS = ("full lags", "short lags", "last value")
+    EXPERTS = ("full lags", "short lags", "last value", "standing still")
 
     _ARRAYS = {
         "past_x": "past_x", "past_y": "past_y", "units": "units", "A": "A", "C": "C", "residuals": "residuals",
-        "P": "P", "W": "B",
+        "P": "P", "W": "B", "echo": "echo", "pattern": "pattern", "clock": "clock", "fits": "fits",
     }  # fmt: skip
     _TARGETS = "changes"
 
@@ -80,7 +85,9 @@ class Autoregression(DiscountedRidge):
         self.discount = discount
         self.past_x, self.past_y = np.zeros((2, n_inputs)), np.full((3, n_targets), np.nan)
         self.units = np.vstack([np.zeros(self.width - 1), np.ones(self.width - 1)])
-        self.residuals = np.zeros((6, n_targets))
+        self.residuals = _no_residuals(n_targets)
+        self.echo, self.clock = np.zeros(LONGEST_SEASON + 1), np.zeros(5)
+        self.pattern, self.fits = np.zeros((2, n_targets, KEPT_ERRORS)), np.zeros((2, n_targets, 6))
         self._next = 1
         self._scratch()
 
@@ -89,7 +96,7 @@ class Autoregression(DiscountedRidge):
         n_inputs, n_targets = self.past_x.shape[1], self.past_y.shape[1]
         self.short = 1 + 2 * n_inputs + n_targets
         self._f, self._gains = np.zeros(self.width), np.zeros((2, self.width))
-        self._means, self._c, self._error = np.zeros((2, n_targets)), np.ones(2), np.zeros(n_targets)
+        self._means, self._c, self._error = np.zeros((4, n_targets)), np.ones(2), np.zeros(n_targets)
 
     @property
     def _clip(self) -> float:
@@ -97,10 +104,10 @@ class Autoregression(DiscountedRidge):
         return CLIP if self.n_rows > 8 else 1e300
 
     def predict(self, x: Array, location: Array, std: Array) -> None:
-        """Set location and standard deviation ``(3, n_targets)`` of the full, the short and the last-value expert."""
+        """Set location and standard deviation ``(4, n_targets)`` of the experts."""
         predict_lags(
-            x, self.past_x, self.past_y, self.units, self._clip, self.short, self.P, self.W,
-            self.residuals, self._f, self._gains, self._means, self._c, location, std,
+            x, self.past_x, self.past_y, self.units, self._clip, self.short, self.P, self.W, self.residuals,
+            self.pattern, self.clock, self.fits, self._f, self._gains, self._means, self._c, location, std,
         )  # fmt: skip
 
     def learn(self, x: Array, y: Array) -> None:
@@ -116,8 +123,8 @@ class Autoregression(DiscountedRidge):
             at = self._n_waiting
             learn_lags(
                 x, y, self.forgetting, self.discount, self.short, self._gains, self._means, self._c, self._f,
-                self.past_x, self.past_y, self._error, self.P, self.W, self.residuals,
-                self._features[at], self._targets[at],
+                self.past_x, self.past_y, self._error, self.P, self.W, self.residuals, self.echo, self.pattern,
+                self.clock, self.fits, self._features[at], self._targets[at],
             )  # fmt: skip
             self._n_waiting = at + 1
         self.n_rows += 1
@@ -125,21 +132,22 @@ class Autoregression(DiscountedRidge):
     def learn_rows(self, X: Array, Y: Array, plane_rows: Array) -> None:
         """Predict and learn rows in order: no more than `room`, and not the very first one.
 
-        ``plane_rows`` ``(n, 2, 3, n_targets)`` gets locations and standard deviations.
+        ``plane_rows`` ``(n, 2, 4, n_targets)`` gets locations and standard deviations.
         """
         learn_lags_rows(
             X, Y, self._clip, self.forgetting, self.discount, self.short, self.past_x,
             self.past_y, self.units, self._f, self._gains, self._means, self._c, self._error, self.P, self.W,
-            self.residuals, self._features[self._n_waiting :], self._targets[self._n_waiting :], plane_rows,
+            self.residuals, self.echo, self.pattern, self.clock, self.fits,
+            self._features[self._n_waiting :], self._targets[self._n_waiting :], plane_rows,
         )  # fmt: skip
         self._n_waiting += len(X)
         self.n_rows += len(X)
 
     def predict_rows(self, X: Array, location: Array, std: Array) -> None:
-        """Set location and standard deviation ``(n, 3, n_targets)`` of many rows, all given the rows learnt so far."""
+        """Set location and standard deviation ``(n, 4, n_targets)`` of many rows, all given the rows learnt so far."""
         predict_lags_rows(
-            X, self.past_x, self.past_y, self.units, self._clip, self.short, self.P, self.W,
-            self.residuals, self._f, self._gains, self._means, self._c, location, std,
+            X, self.past_x, self.past_y, self.units, self._clip, self.short, self.P, self.W, self.residuals,
+            self.pattern, self.clock, self.fits, self._f, self._gains, self._means, self._c, location, std,
         )  # fmt: skip
 
     @property
@@ -200,7 +208,7 @@ class Autoregression(DiscountedRidge):
         wider = [1, n_inputs, n_inputs, n_targets, n_targets, n_targets, n_inputs]
         starts = np.cumsum([0, *wider[:-1]])
         old = np.concatenate([start + np.arange(n) for start, n in zip(starts, blocks, strict=True)])
-        A, C, units, residuals = self.A, self.C, self.units, self.residuals
+        A, C, units, residuals, pattern, fits = self.A, self.C, self.units, self.residuals, self.pattern, self.fits
         past_x, past_y = self.past_x, self.past_y
         self._allocate(_width(n_inputs, n_targets), n_targets)
         self.A[np.ix_(old, old)] = A
@@ -208,8 +216,10 @@ class Autoregression(DiscountedRidge):
         self.units = np.vstack([np.zeros(self.width - 1), np.ones(self.width - 1)])
         self.units[:, old[1:] - 1] = units
         self.units[0, D:n_inputs] = fill[D:]
-        self.residuals = np.zeros((6, n_targets))
+        self.residuals = _no_residuals(n_targets)
         self.residuals[:, :P] = residuals
+        self.pattern, self.fits = np.zeros((2, n_targets, KEPT_ERRORS)), np.zeros((2, n_targets, 6))
+        self.pattern[:, :P], self.fits[:, :P] = pattern, fits
         self.past_x, self.past_y = np.tile(fill, (2, 1)), np.full((3, n_targets), np.nan)
         self.past_x[:, :D], self.past_y[:, :P] = past_x, past_y
         self._scratch()
@@ -222,10 +232,24 @@ class Autoregression(DiscountedRidge):
         return {**super().state(), "next": self._next}
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Restore from `state`."""
+        """Restore from `state`, also from that of a version that knew no seasons."""
+        n_targets = state["C"].shape[1]
+        if "pattern" not in state:
+            residuals = _no_residuals(n_targets)
+            residuals[: len(state["residuals"])] = state["residuals"]
+            fresh = Autoregression(state["past_x"].shape[1], n_targets)
+            seasons = {name: getattr(fresh, name) for name in ("echo", "pattern", "clock", "fits")}
+            state = {**state, **seasons, "residuals": residuals}
         super().restore(state)
         self._next = state["next"]
         self._scratch()
+
+
+def _no_residuals(n_targets: int) -> Array:
+    """Squares and masses of no errors, and no change so far."""
+    residuals = np.zeros((8, n_targets))
+    residuals[FINEST] = np.inf
+    return residuals
 
 
 def _width(n_inputs: int, n_targets: int) -> int:

@@ -67,9 +67,10 @@ class StreamModel:
         self.circuits = Circuits(settings, n_inputs, n_targets)
         self.inputs = RunningMoments(n_inputs)
         self.lags = Autoregression(n_inputs, n_targets, settings.forgetting) if settings.has_lags else None
-        self.stack = Stack(len(settings.expert_names), n_targets, settings.eta)
+        n_experts, is_stacked = len(settings.expert_names), settings.weights == "stacking"
+        self.stack = Stack(n_experts, n_targets, settings.eta, is_stacked, is_stacked and settings.has_lags)
         self.log_evidence = np.zeros(len(settings.expert_names))
-        self._is_stacked = settings.weights == "stacking"
+        self._is_stacked = is_stacked
         self._bind()
 
     def _bind(self) -> None:
@@ -128,6 +129,9 @@ class StreamModel:
             self._token = circuits.predict_trees(point, self._tree_location, self._tree_std)
             if self.lags is not None:
                 self.lags.predict(self._x, self._lag_location, self._lag_std)
+                if not self._is_stacked:
+                    # Densities of an expert that is as narrow as a reading are not those of the others.
+                    self._lag_std[-1] = np.inf
             self.stack.predict()
             self._predicted = key
         return self.stack.mean if self._is_stacked else self._shares() @ self.stack.planes[LOCATION]
@@ -231,7 +235,7 @@ class StreamModel:
         plane_rows, n = self._new_planes(len(X)), len(self.trees)
         self.circuits.learn_rows(points, Y, plane_rows[:, LOCATION, :n], plane_rows[:, STD, :n])
         if self.lags is not None:
-            part = np.empty((len(X), 2, 3, self.n_targets))
+            part = np.empty((len(X), 2, len(Autoregression.EXPERTS), self.n_targets))
             self.lags.learn_rows(np.ascontiguousarray(points[:, 1:]), Y, part)
             plane_rows[:, LOCATION, n:], plane_rows[:, STD, n:] = part.swapaxes(0, 1)
         self.stack.learn_rows(Y, plane_rows)
@@ -251,7 +255,7 @@ class StreamModel:
         plane_rows, n = self._new_planes(len(X)), len(self.trees)
         self.circuits.predict_rows(points, plane_rows[:, LOCATION, :n], plane_rows[:, STD, :n])
         if self.lags is not None:
-            part = np.empty((2, len(X), 3, self.n_targets))
+            part = np.empty((2, len(X), len(Autoregression.EXPERTS), self.n_targets))
             self.lags.predict_rows(np.ascontiguousarray(points[:, 1:]), part[0], part[1])
             # The lags learn from the features that they predicted last.
             self._token = NO_TOKEN
@@ -369,7 +373,7 @@ class StreamModel:
             model.lags.restore(state["lags"])
         model.stack.restore(state["stack"])
         model.inputs.moments = state["inputs"].copy()
-        model.log_evidence = state["log_evidence"].copy()
+        model.log_evidence[: len(state["log_evidence"])] = state["log_evidence"]
         model._bind()
         return model
 

@@ -7,6 +7,8 @@ Each expert gives a location and a standard deviation per output. On top, the st
 * a *tail* per expert and output: degrees of freedom from a few candidates by discounted log score, each with a variance
   factor by a robust running mean; and one common scale factor per output, which undoes what mixing adds to the
   deviation;
+* the *blend*: weights of the experts' locations that have the least square error; the weights of the mixture are
+  tilted so that its mean is the blend;
 * the *copula*: correlations of the normal scores of the targets, forgotten at several speeds, and degrees of freedom;
   the pair that has predicted best so far is used.
 """
@@ -26,11 +28,13 @@ from momostream.kernels.scalar import UNKNOWN
 from momostream.kernels.stack import (
     CDF_PER_UNIT,
     CDF_REACH,
+    EXACT,
+    LEAST_BLEND,
     SCORE_PER_UNIT,
     SCORE_REACH,
+    STANDING_SCALE,
     refresh_copula,
     stack_learn_rows,
-    stack_predict,
     stack_predict_rows,
 )
 
@@ -45,6 +49,9 @@ FIRST_TAIL = 2
 # scale, of the usual scale.
 ETA, LEAST_WEIGHT, TAIL_STEP, TAIL_DISCOUNT, SCALE_STEP, USUAL_STEP = 0.1, 1e-4, 0.01, 0.998, 0.005, 0.02
 SHARPNESS = 2.5
+# Where means are blended: step of the common scale by the density, and by how often the central intervals of 50 and
+# 90 % hold the target; rows that the errors of the experts are remembered for, caution against trusting one expert.
+BLENDED_SCALE_STEP, MIDDLE_STEP, OUTER_STEP, MEMORY, CAUTION = 0.001, 0.02, 0.016, 1000.0, 0.02
 
 # Speeds of the copula's correlation, its degrees of freedom, discount of their scores.
 SPEEDS = (0.97, 0.99, 0.998)
@@ -56,6 +63,18 @@ PRIOR_ROWS, CORRELATION_FLOOR = 0.05, 1e-5
 
 class Stack:
     """Weights, tails and copula of ``n_experts`` experts over ``n_targets`` outputs.
+
+    Parameters
+    ----------
+    n_experts, n_targets
+        Sizes.
+    eta
+        Step of the weights.
+    blended
+        Whether the mean is a blend of least square error, and scales follow coverage.
+    standing
+        Whether the last expert is one that stands still: it has a deviation only while a target repeats itself, that
+        deviation is taken as it is, and meanwhile the target has weights and a scale of its own.
 
     Attributes
     ----------
@@ -77,14 +96,21 @@ class Stack:
     True
     """
 
-    def __init__(self, n_experts: int, n_targets: int, eta: float = ETA) -> None:
-        self.eta = eta
+    def __init__(
+        self, n_experts: int, n_targets: int, eta: float = ETA, blended: bool = False, standing: bool = False
+    ) -> None:
+        self.eta, self.blended, self.standing = eta, blended, standing
         K, P, G = n_experts, n_targets, len(TAILS)
-        self.mixing = np.empty((3, K, P))
+        self.mixing = np.empty((4 if standing else 3, K, P))
         self.mixing[0], self.mixing[1], self.mixing[2] = 1.0 / K, UNKNOWN, FIRST_TAIL
+        if standing:
+            self.mixing[0, :-1], self.mixing[0, -1] = (1.0 - LEAST_WEIGHT) / max(K - 1, 1), LEAST_WEIGHT
+            self.mixing[2, -1], self.mixing[3] = EXACT, 1.0 / K
         self.tails = np.zeros((2, K, P, G))
         self.tails[0] = 1.0
-        self.outputs = np.zeros((4, P))
+        self.outputs = np.zeros((5 if standing else 4, P))
+        B = K + 1 - standing if blended else 0
+        self.blend, self.errors = np.full((P, B), 1.0 / max(B, 1)), np.zeros((P, B, B))
         C, V = len(SPEEDS), len(COPULA_TAILS)
         self.moments, self.pairs = np.zeros((2, C, P, P))
         self.fit = np.zeros((C, V))
@@ -100,10 +126,20 @@ class Stack:
         self.planes = np.full((5, K, P), np.inf)
         self._one_row = self.planes[None]
         self.mean = np.zeros(P)
-        self._rates = np.array([self.eta, LEAST_WEIGHT, TAIL_STEP, TAIL_DISCOUNT, SCALE_STEP, USUAL_STEP])
+        self._one_mean = self.mean[None]
+        rates = [self.eta, LEAST_WEIGHT, TAIL_STEP, TAIL_DISCOUNT, SCALE_STEP, USUAL_STEP]
+        if self.blended:
+            rates[4:5] = [BLENDED_SCALE_STEP]
+            rates += [MIDDLE_STEP, OUTER_STEP]
+        self._rates = np.array(rates)
+        B = self.blend.shape[1]
+        self._told, self._pulls = np.empty((K + B, P)), np.empty((2, B))
+        # Whether `planes` and what was told are those of the row that will be learnt next.
+        self._is_ready = False
         self._likelihood, self._scores, self._work = np.empty(K), np.full(P, np.nan), np.empty((2, P))
         self._R, self._factors, self._log_dets = np.zeros((C, P, P)), np.zeros((C, P, P)), np.zeros(C)
         self._norms = _copula_norms(P)
+        self._candidates, self._cdf, self._quantiles = tail_candidates(), cdf_tables(), _quantile_tables()
         self._copula: tuple[Array, float] | None = None
         # Correlations move slowly; many outputs make their factors expensive.
         self._every = max(4, P // 4)
@@ -124,24 +160,32 @@ class Stack:
 
     def predict(self) -> Array:
         """Fill in scales, degrees of freedom and weights of `planes` and return the stacked mean."""
-        stack_predict(SHARPNESS, tail_candidates(), self.mixing, self.tails, self.outputs, self.planes, self.mean)
+        self._predict(self._one_row, self._one_mean)
+        self._is_ready = True
         return self.mean
 
+    def _predict(self, plane_rows: Array, means: Array) -> None:
+        stack_predict_rows(
+            SHARPNESS, self._candidates, self.mixing, self.tails, self.outputs, self.blend, plane_rows, self._told,
+            means,
+        )  # fmt: skip
+
     def learn(self, y: Array) -> None:
-        """Learn from the targets of the row that was predicted last; NaN is missing."""
-        self._learn(y[None], self._one_row)
+        """Learn from the targets of the row that `predict` was last called for; NaN is missing."""
+        self._learn(y[None], self._one_row, int(self._is_ready))
 
     def learn_rows(self, Y: Array, plane_rows: Array) -> None:
         """Predict and learn rows in order; ``plane_rows`` ``(n, 5, n_experts, n_targets)`` as `planes` for each."""
-        self._learn(Y, plane_rows)
+        self._learn(Y, plane_rows, 0)
 
-    def _learn(self, Y: Array, plane_rows: Array) -> None:
+    def _learn(self, Y: Array, plane_rows: Array, ready: int) -> None:
+        self._is_ready = False
         # One call also for one row: it costs less than several smaller ones.
         stack_learn_rows(
-            SHARPNESS, self._rates, self.n_rows, self._every, Y, tail_candidates(), cdf_tables(), _SPEEDS,
-            COPULA_DISCOUNT, _COPULA_TAILS, self._norms, _quantile_tables(), PRIOR_ROWS * Y.shape[1],
-            CORRELATION_FLOOR, self.mixing, self.tails, self.outputs, plane_rows, self.mean, self._likelihood,
-            self._scores,
+            SHARPNESS, self._rates, self.n_rows, self._every, ready, Y, self._candidates, self._cdf, _SPEEDS,
+            COPULA_DISCOUNT, _COPULA_TAILS, self._norms, self._quantiles, PRIOR_ROWS * Y.shape[1],
+            CORRELATION_FLOOR, MEMORY, CAUTION, self.mixing, self.tails, self.outputs, self.blend, self.errors,
+            plane_rows, self._told, self._pulls, self._one_mean, self._likelihood, self._scores,
             self._R, self._factors, self._log_dets, self.moments, self.pairs, self.fit, self._work,
         )  # fmt: skip
         before = self.n_rows // self._every
@@ -152,7 +196,8 @@ class Stack:
     def predict_rows(self, plane_rows: Array) -> Array:
         """Fill in ``plane_rows`` ``(n, 5, n_experts, n_targets)`` as `predict` does for one row; returns the means."""
         means = np.empty((len(plane_rows), plane_rows.shape[3]))
-        stack_predict_rows(SHARPNESS, tail_candidates(), self.mixing, self.tails, self.outputs, plane_rows, means)
+        self._predict(plane_rows, means)
+        self._is_ready = False
         return means
 
     @property
@@ -167,7 +212,8 @@ class Stack:
 
     def widen_scales(self, factor: float) -> None:
         """Multiply all scales; they are learnt back if that was needless."""
-        self.outputs[0] += math.log(factor)
+        self.outputs[[0, STANDING_SCALE] if self.standing else [0]] += math.log(factor)
+        self._is_ready = False
 
     def _refresh_copula(self) -> None:
         P = self.mixing.shape[2]
@@ -185,12 +231,13 @@ class Stack:
     def widen(self, n_targets: int) -> None:
         """Make room for more outputs."""
         old = self.mixing.shape[2]
-        fresh = Stack(self.mixing.shape[1], n_targets, self.eta)
+        fresh = Stack(self.mixing.shape[1], n_targets, self.eta, self.blended, self.standing)
         fresh.mixing[:, :, :old], fresh.tails[:, :, :old], fresh.outputs[:, :old] = (
             self.mixing,
             self.tails,
             self.outputs,
         )
+        fresh.blend[:old], fresh.errors[:old] = self.blend, self.errors
         fresh.moments[:, :old, :old], fresh.pairs[:, :old, :old] = self.moments, self.pairs
         fresh.fit, fresh.n_rows = self.fit, self.n_rows
         fresh._refresh_copula()
@@ -198,7 +245,7 @@ class Stack:
 
     # ------------------------------------------------------------------ as plain data
 
-    _ARRAYS = ("mixing", "tails", "outputs", "moments", "pairs", "fit")
+    _ARRAYS = ("mixing", "tails", "outputs", "moments", "pairs", "fit", "blend", "errors")
 
     def state(self) -> dict[str, Any]:
         """Everything as plain data."""
@@ -207,9 +254,16 @@ class Stack:
         return {**arrays, **copula, "n_rows": self.n_rows}
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Restore from `state`."""
+        """Restore from `state`, also from that of a version that knew fewer experts and no blend."""
+        fresh = Stack(self.mixing.shape[1], state["mixing"].shape[2], self.eta, self.blended, self.standing)
+        # Without errors of the experts, the blend starts at the mean of the mixture.
+        fresh.blend[:, :-1], fresh.blend[:, -1:] = LEAST_BLEND, 1.0
         for name in self._ARRAYS:
-            setattr(self, name, state[name].copy())
+            array = getattr(fresh, name)
+            if name in state:
+                # What is new comes last along each axis.
+                array[tuple(slice(size) for size in state[name].shape)] = state[name]
+            setattr(self, name, array)
         self.n_rows = state["n_rows"]
         self._scratch()
         self._R[:], self._factors[:], self._log_dets[:] = state["R"], state["factors"], state["log_dets"]

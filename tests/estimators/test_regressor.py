@@ -183,7 +183,8 @@ def test_gaps_in_one_target_leave_all_experts_at_work(gap):
             y["power"] = None
         model.learn_one(x, y)
     model.predict_one(X)
-    assert np.isfinite(model._model.stack.planes).all()
+    # All but the last one, which speaks after repetitions only.
+    assert np.isfinite(model._model.stack.planes[:, :-1]).all()
 
 
 @pytest.mark.parametrize("offset", [1e6, 1.7e12, -1e20])

@@ -6,8 +6,10 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
-from momostream.kernels.lags import lag_features, learn_linear, predict_linear, remember
+from momostream.kernels import lags as kernel
+from momostream.kernels.lags import find_season, lag_features, learn_linear, predict_linear, remember
 from momostream.kernels.scalar import NU0
+from momostream.stream import lags as stream_lags
 from momostream.stream.lags import Autoregression
 from tests import naive
 
@@ -76,7 +78,7 @@ def test_rows_of_lags_are_learnt_as_one_by_one_bit_for_bit(missing):
     X, Y = rng.normal(size=(30, 1)), rng.normal(size=(30, 2)).cumsum(axis=0)
     Y[1:][rng.random((29, 2)) < missing] = np.nan
     one, many = Autoregression(1, 2), Autoregression(1, 2)
-    plane_rows = np.full((30, 2, 3, 2), np.nan)
+    plane_rows = np.full((30, 2, 4, 2), np.nan)
     expected = plane_rows.copy()
     for lags in (one, many):
         lags.learn(X[0], Y[0])
@@ -93,29 +95,101 @@ def test_rows_of_lags_are_learnt_as_one_by_one_bit_for_bit(missing):
 
 def test_deviation_of_the_lags_follows_from_their_residuals():
     rng = np.random.default_rng(14)
-    lags, location, spread = Autoregression(0, 1, discount=0.9), *np.full((2, 3, 1), np.nan)
+    lags, location, spread = Autoregression(0, 1, discount=0.9), *np.full((2, 4, 1), np.nan)
     Y = rng.normal(size=25).cumsum()
     squares, mass = np.zeros(3), 0.0
     for i, y in enumerate(Y):
         lags.predict(np.empty(0), location, spread)
         c = np.append(lags._c, 1.0)
         if i >= 2:
-            assert_allclose(spread[:, 0], np.sqrt(squares / mass * (1.0 + NU0 / mass) * c), rtol=1e-10)
+            assert_allclose(spread[:3, 0], np.sqrt(squares / mass * (1.0 + NU0 / mass) * c), rtol=1e-10)
             assert location[2, 0] == Y[i - 1]
         elif i == 1:
             assert np.all(np.isinf(spread))
         if i:
-            squares = 0.9 * squares + (y - location[:, 0]) ** 2 / c
+            squares = 0.9 * squares + (y - location[:3, 0]) ** 2 / c
             mass = 0.9 * mass + 1.0
         lags.learn(np.empty(0), np.array([y]))
 
 
 def test_an_output_that_comes_late_does_not_spoil_the_lags_of_the_others():
     # Fails while `lag_features` hands on the NaN of an output without a past, which stays in all residuals for good.
-    lags, location, spread = Autoregression(1, 2), *np.empty((2, 3, 2))
+    lags, location, spread = Autoregression(1, 2), *np.empty((2, 4, 2))
     for t in range(40):
         lags.predict(np.zeros(1), location, spread)
         lags.learn(np.zeros(1), np.array([t, np.nan if t < 5 else 2.0 * t]))
         if lags.is_due:
             lags.refresh()
-    assert np.all(np.isfinite(location)) and np.all(np.isfinite(spread)) and np.all(np.isfinite(lags.residuals))
+    assert np.all(np.isfinite(location)) and np.all(np.isfinite(spread[:3])) and np.all(np.isfinite(lags.residuals))
+
+
+@pytest.mark.parametrize(("season", "missing"), [(7, 0.0), (15, 0.1), (0, 0.0)])
+def test_the_pattern_of_errors_is_its_slow_twin(season, missing, monkeypatch):
+    rng = np.random.default_rng(15)
+    n, P = 320, 2
+    Y = rng.normal(scale=0.3, size=(n, P)).cumsum(axis=0)
+    if season:
+        Y[3::season] += 3.0
+    Y[rng.random((n, P)) < missing] = np.nan
+    monkeypatch.setattr(stream_lags, "LONGEST_SEASON", 110)
+    monkeypatch.setattr(stream_lags, "KEPT_ERRORS", 128)
+    lags, location, std = Autoregression(0, P), *np.empty((2, 4, P))
+    twin = naive.SeasonalErrors(P, 110, 128)
+    last = None
+    for y in Y:
+        lags.predict(np.empty(0), location, std)
+        if last is not None:
+            shifts = lags._means[2:] - lags._means[:2]
+            assert_allclose(shifts[0], [twin.shift(p) for p in range(P)], rtol=1e-6, atol=1e-9)
+            means = lags._means[0].copy()
+        lags.learn(np.empty(0), y)
+        if last is not None:
+            squares, mass = lags.residuals[0], lags.residuals[3]
+            with np.errstate(invalid="ignore"):
+                twin.learn(y - last, means, np.sqrt(squares / mass), mass > 4)
+        last = y if last is None else np.where(np.isnan(y), last, y)
+        if lags.is_due:
+            lags.refresh()
+    assert_allclose(lags.echo, twin.echo(), rtol=1e-7, atol=1e-9)
+    assert lags.clock[kernel.SEASON] == twin.season == season
+
+
+def test_the_first_of_several_peaks_is_the_season():
+    echo = np.zeros(60)
+    echo[[12, 24, 36, 48]] = [70.0, 75.0, 72.0, 71.0]
+    assert find_season(echo, 200.0, 0) == 12
+    # One that was found before stays as long as it is nearly as good.
+    assert find_season(echo, 200.0, 24) == 24
+    # It must have been seen three times, and be clear.
+    assert find_season(echo, 30.0, 0) == 0
+    assert find_season(0.01 * echo, 200.0, 0) == 0
+    assert find_season(np.random.default_rng(0).normal(scale=14.0, size=60), 200.0, 0) == 0
+
+
+def test_a_season_makes_its_predictions_better():
+    rng = np.random.default_rng(16)
+    Y = rng.normal(scale=0.2, size=(600, 1)).cumsum(axis=0)
+    Y[7::24] += 2.0
+    Y[18::24] += 3.0
+    lags, location, std = Autoregression(0, 1), *np.empty((2, 4, 1))
+    errors = []
+    for y in Y:
+        lags.predict(np.empty(0), location, std)
+        errors.append([y[0] - location[0, 0], y[0] - Y[len(errors) - 1, 0] - lags._means[0, 0]])
+        lags.learn(np.empty(0), y)
+        if lags.is_due:
+            lags.refresh()
+    with_pattern, without = np.sqrt(np.mean(np.square(errors[300:]), axis=0))
+    assert with_pattern < 0.5 * without
+
+
+def test_an_expert_that_stands_still_speaks_after_a_repetition_only():
+    lags, location, std = Autoregression(0, 1), *np.empty((2, 4, 1))
+    said = []
+    for y in [1.0, 1.0, 1.0, 1.5, 1.5, 1.75, 2.5, np.nan, 2.5, 3.0]:
+        lags.predict(np.empty(0), location, std)
+        said.append(std[3, 0])
+        assert said[-1] == np.inf or location[3, 0] == lags.past_y[0, 0]
+        lags.learn(np.empty(0), np.array([y]))
+    # As narrow as an eighth of the least change so far; none has been seen at first.
+    assert_array_equal(said, [np.inf] * 5 + [0.5 / 8] + [np.inf] * 3 + [0.25 / 8])

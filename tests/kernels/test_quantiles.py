@@ -56,6 +56,19 @@ def test_quantiles_equal_the_exact_ones(kind, K, rng):
         assert (np.abs(found - expected) <= 1e-9 * scale + rounding).all()
 
 
+def test_a_component_of_hardly_any_weight_may_lie_anywhere():
+    # Fails while a bracket of 1e122 is halved until it is one of 1e21.
+    w, m, s, v = np.array([[9e-25, 1.0], [-5.8e122, -5.1e20], [9.8e64, 1.3e21], [2.5, 2.5]])[
+        :, np.newaxis, :, np.newaxis
+    ]
+    p = np.full((1, 1, 1), 1e-4)
+    alone = Marginals(w[:, 1:], m[:, 1:], s[:, 1:], v[:, 1:])
+    for sign in (1.0, -1.0):
+        found, n_missed = tabulated.quantiles(p, np.full(p.shape, sign), (w, m, s, v))
+        assert n_missed == 0
+        assert_allclose(found, alone.tail_quantile(p, np.full(p.shape, sign < 0.0)), rtol=1e-9)
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_tails_and_densities_equal_the_exact_ones(kind, rng):
     mixture = components(kind, 12, 5, rng)

@@ -13,7 +13,7 @@ from scipy.stats import norm
 from momostream.distributions import planes as names
 from momostream.kernels import stack as kernel
 from momostream.kernels.scalar import UNKNOWN
-from momostream.kernels.stack import _interpolate, _normal_quantile, learn_copula, refresh_copula
+from momostream.kernels.stack import _interpolate, _normal_quantile, learn_copula, learn_points, refresh_copula
 from momostream.stream import stack as stacking
 from momostream.stream.stack import Stack
 from tests import naive
@@ -46,6 +46,11 @@ RATES = {
 }  # fmt: skip
 
 
+BLENDED_RATES = {
+    "scale_step": stacking.BLENDED_SCALE_STEP, "middle": stacking.MIDDLE_STEP, "outer": stacking.OUTER_STEP,
+}  # fmt: skip
+
+
 def says(rng, n, K, P, odd=True):
     """Locations and deviations of experts of unequal skill, some without one now and then, and targets."""
     Y = rng.standard_t(4, size=(n, P)) * np.linspace(0.5, 3.0, P) + 10.0
@@ -62,43 +67,55 @@ def says(rng, n, K, P, odd=True):
 
 
 @pytest.mark.parametrize("odd", [False, True])
-@pytest.mark.parametrize(("K", "P"), [(1, 1), (3, 1), (4, 3)])
-def test_stack_is_its_slow_twin(K, P, odd):
+@pytest.mark.parametrize(
+    ("K", "P", "kind"), [(1, 1, ""), (3, 1, ""), (4, 3, ""), (4, 2, "blended"), (4, 2, "standing")]
+)
+def test_stack_is_its_slow_twin(K, P, kind, odd):
     rng = np.random.default_rng(6)
-    stack = Stack(K, P)
-    twins = [naive.StackedOutput(K, stacking.TAILS, stacking.FIRST_TAIL, RATES) for _ in range(P)]
+    blended, standing = kind != "", kind == "standing"
+    stack = Stack(K, P, blended=blended, standing=standing)
+    rates = {**RATES, **BLENDED_RATES} if blended else RATES
+    # The part of a reading that an interval holds is read from coarse tables.
+    rough = 1e-5 if standing else 1e-9
+    twins = [naive.StackedOutput(K, stacking.TAILS, stacking.FIRST_TAIL, rates, standing) for _ in range(P)]
     plane_rows, Y = says(rng, 20 if INTERPRETED else 60, K, P, odd)
     for planes, y in zip(plane_rows, Y, strict=True):
         stack.planes[:2] = planes[:2]
         mean = stack.predict().copy()
         for p, twin in enumerate(twins):
             scales, dofs, shares, expected = twin.predict(planes[0, :, p], planes[1, :, p])
-            assert_allclose(stack.planes[2, :, p], scales, rtol=1e-9)
+            assert_allclose(stack.planes[2, :, p], scales, rtol=rough)
             assert_array_equal(stack.planes[3, :, p], dofs)
-            assert_allclose(stack.planes[4, :, p], shares, rtol=1e-9, atol=1e-15)
-            assert mean[p] == pytest.approx(expected, rel=1e-9)
+            before = stack._told[:K] if blended else stack.planes[4]
+            assert_allclose(before[:, p], shares, rtol=10.0 * rough, atol=1e-15)
+            assert blended or mean[p] == pytest.approx(expected, rel=1e-9)
+        tilted = stack.planes[4].copy()
         stack.learn(y)
         for p, twin in enumerate(twins):
             if np.isnan(y[p]):
                 assert math.isnan(stack._scores[p])
                 continue
-            score = twin.learn(planes[0, :, p], planes[1, :, p], y[p])
+            score = twin.learn(planes[0, :, p], planes[1, :, p], y[p], tilted[:, p])
             # Far out, where scores are cut anyway, the tables are coarser.
             tolerance = 2e-2 if abs(score) > 4.0 else 3e-3
             assert stack._scores[p] == pytest.approx(score, abs=tolerance, nan_ok=True)
     for p, twin in enumerate(twins):
-        assert_allclose(stack.weights[:, p], twin.weights, rtol=1e-8)
+        assert_allclose(stack.weights[:, p], twin.weights, rtol=10.0 * rough)
+        if standing:
+            assert_allclose(stack.mixing[3, :, p], twin.both_weights[1], rtol=10.0 * rough)
+            assert stack.outputs[4, p] == pytest.approx(twin.log_scales[1], abs=rough)
         assert_allclose(stack.tails[0, :, p], twin.factors, rtol=1e-9)
         assert_allclose(stack.tails[1, :, p], twin.fits, rtol=1e-9)
-        assert stack.outputs[0, p] == pytest.approx(twin.log_scale, rel=1e-8, abs=1e-12)
-        assert_allclose(stack.outputs[1:, p], [len(twin.seen), np.mean(twin.seen), np.var(twin.seen)], rtol=1e-9)
+        assert stack.outputs[0, p] == pytest.approx(twin.log_scale, rel=1e-8, abs=rough if standing else 1e-12)
+        assert_allclose(stack.outputs[1:4, p], [len(twin.seen), np.mean(twin.seen), np.var(twin.seen)], rtol=1e-9)
 
 
+@pytest.mark.parametrize("blended", [False, True])
 @pytest.mark.parametrize(("K", "P"), [(1, 1), (3, 2), (2, 17)])
-def test_many_rows_are_learnt_as_one_by_one_bit_for_bit(K, P):
+def test_many_rows_are_learnt_as_one_by_one_bit_for_bit(K, P, blended):
     rng = np.random.default_rng(7)
     plane_rows, Y = says(rng, 10 if INTERPRETED else 50, K, P)
-    one, many = Stack(K, P), Stack(K, P)
+    one, many = (Stack(K, P, blended=blended, standing=blended) for _ in range(2))
     found = []
     for planes, y in zip(plane_rows, Y, strict=True):
         one.planes[:2] = planes[:2]
@@ -110,7 +127,7 @@ def test_many_rows_are_learnt_as_one_by_one_bit_for_bit(K, P):
     for rows in (slice(0, 1), slice(1, 4), slice(sum(sizes), len(Y))):
         many.learn_rows(np.ascontiguousarray(Y[rows]), parts[rows])
     assert_array_equal(parts, found)
-    for name in ("mixing", "tails", "outputs", "moments", "pairs", "fit", "_R", "_factors", "_log_dets"):
+    for name in (*Stack._ARRAYS, "_R", "_factors", "_log_dets"):
         assert_array_equal(getattr(many, name), getattr(one, name), err_msg=name)
     assert many.n_rows == one.n_rows == len(Y)
     assert_array_equal(many.copula[0], one.copula[0])
@@ -120,6 +137,62 @@ def test_many_rows_are_learnt_as_one_by_one_bit_for_bit(K, P):
         one.planes[:2] = planes[:2]
         assert_array_equal(one.predict(), means[i])
         assert_array_equal(one.planes, ahead[i])
+
+
+def test_the_mean_is_tilted_to_the_blend():
+    rng = np.random.default_rng(8)
+    K, P = 4, 40
+    stack = Stack(K, P, blended=True)
+    stack.outputs[1:] = np.array([[100.0], [10.0], [4.0]])
+    stack.mixing[0] = rng.dirichlet(np.ones(K), size=P).T
+    stack.blend = rng.dirichlet(np.full(K + 1, 0.3), size=P)
+    stack.planes[0], stack.planes[1] = rng.normal(10.0, 0.4, size=(K, P)), rng.uniform(0.5, 2.0, size=(K, P))
+    stack.mixing[1] = np.log(rng.uniform(0.5, 2.0, size=(K, P)))
+    tilted = stack.predict().copy()
+    before, points = stack._told[:K], stack._told[K:]
+    moved = 0
+    for p in range(P):
+        location, mean = stack.planes[0, :, p], before[:, p] @ stack.planes[0, :, p]
+        gates = np.minimum(np.exp(stack.mixing[1, :, p]) / stack.planes[2, :, p], 1.0)
+        assert_allclose(points[:, p], [*(mean + gates * (location - mean)), mean], rtol=1e-9)
+        # An expert of no weight cannot be moved to, and no edge of the locations is reached.
+        reach = 0.95 * np.ptp(location) / 2.0
+        middle = (location.min() + location.max()) / 2.0
+        most = 0.5 * before[:, p] @ (stack.planes[2, :, p] + np.abs(location - mean))
+        target = np.clip(stack.blend[p] @ points[:, p], mean - most, mean + most)
+        target = np.clip(target, middle - reach, middle + reach)
+        if abs(target - mean) > 0.01:
+            moved += 1
+            assert abs(tilted[p] - target) <= 0.02 * abs(target - mean) + 1e-4
+            assert_allclose(stack.planes[4, :, p], naive.tilted_weights(before[:, p], location, tilted[p]), rtol=1e-6)
+        assert stack.planes[4, :, p].sum() == pytest.approx(1.0)
+    assert moved > 20
+
+
+def test_no_blend_moves_a_mean_before_errors_are_known_or_by_more_than_half_of_its_width():
+    stack = Stack(2, 1, blended=True)
+    stack.planes[0], stack.planes[1] = [[0.0], [8.0]], 1.0
+    stack.blend[0] = [0.0, 1.0, 0.0]
+    stack.mixing[0] = [[0.9], [0.1]]
+    assert stack.predict()[0] == pytest.approx(0.8)
+    stack.outputs[1] = 100.0
+    width = 0.9 * (1.0 + 0.8) + 0.1 * (1.0 + 7.2)
+    assert stack.predict()[0] == pytest.approx(0.8 + 0.5 * width, rel=0.02)
+
+
+def test_weights_of_the_blend_are_those_of_their_slow_twin():
+    rng = np.random.default_rng(9)
+    n, B, first = 40, 3, 9
+    Y = rng.normal(size=(n, 1))
+    points = Y[:, :, None] + rng.normal(size=(n, 1, B)) * [0.5, 1.0, 0.7]
+    weights, moments, outputs = np.full((1, B), 1.0 / B), np.zeros((1, B, B)), np.zeros((4, 1))
+    for y, row in zip(Y, points, strict=True):
+        outputs[1] += 1.0
+        learn_points(20.0, 0.02, y, outputs, np.ascontiguousarray(row.T), np.empty((2, B)), moments, weights)
+    assert_allclose(weights[0], naive.blend_weights(Y - points[:, 0], 20.0, 0.02, first), rtol=1e-9)
+    before = weights.copy()
+    learn_points(20.0, 0.02, np.array([np.nan]), outputs, np.ones((B, 1)), np.empty((2, B)), moments, weights)
+    assert_array_equal(weights, before)
 
 
 def test_a_missing_target_leaves_its_output_as_it_is():

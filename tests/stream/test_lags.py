@@ -21,8 +21,8 @@ def linear_series(n_rows, seed=0, noise=0.0):
 
 
 def run(lags, X, Y, by_block=False):
-    """Predict and learn each row; returns locations and standard deviations ``(n, 2, 3, n_targets)``."""
-    plane_rows = np.empty((len(X), 2, 3, Y.shape[1]))
+    """Predict and learn each row; returns locations and standard deviations ``(n, 2, 4, n_targets)``."""
+    plane_rows = np.empty((len(X), 2, 4, Y.shape[1]))
     at = 0
     while at < len(X):
         size = min(lags.room, len(X) - at) if by_block and lags.n_rows > 0 else 1
@@ -61,7 +61,7 @@ def test_a_small_signal_on_a_huge_offset(offset):
     X, Y = linear_series(600)
     plain = run(Autoregression(2, 2), X, Y)
     lifted = run(Autoregression(2, 2), X + offset, Y + offset)
-    assert np.isfinite(lifted[3:]).all()
+    assert np.isfinite(lifted[3:, :, :3]).all()
     error, same = (
         np.abs(plane_rows[100:, 0, 0] - target[100:]).mean()
         for plane_rows, target in ((lifted, Y + offset), (plain, Y))
@@ -95,7 +95,7 @@ def test_missing_targets():
     gappy[0, 1] = np.nan
     lags = Autoregression(2, 2)
     plane_rows = run(lags, X, gappy)
-    assert np.isfinite(plane_rows[20:]).all()
+    assert np.isfinite(plane_rows[20:, :, :3]).all()
     error = np.abs(plane_rows[300:, 0] - Y[300:, None]).mean(axis=(0, 2))
     assert error[0] < 0.8 * error[2]
 
@@ -111,7 +111,7 @@ def test_new_columns_keep_the_old_outputs_sensible(seen_from):
     later = Y[300:].copy()
     later[:seen_from, 1] = np.nan
     plane_rows = run(lags, X[300:], later)
-    assert np.isfinite(plane_rows[..., 0]).all()
+    assert np.isfinite(plane_rows[:, :, :3, 0]).all()
     error = np.abs(plane_rows[:, 0, 0, 0] - Y[300:, 0])
     old = np.abs(before[300:, 0, 0, 0] - Y[300:, 0])
     assert error.mean() < 1.3 * old.mean()
@@ -148,7 +148,7 @@ def test_constant_columns(kind):
     if kind == "starts to vary":
         X[:300, 0], Y[:300, 1] = 0.1, 0.3
     plane_rows = run(Autoregression(2, 2, forgetting=0.9), X, Y)
-    assert np.isfinite(plane_rows[2:]).all()
+    assert np.isfinite(plane_rows[2:, :, :3]).all()
     error = np.abs(plane_rows[600:, 0, 0, 0] - Y[600:, 0]).mean()
     assert error < 1.1 * np.abs(np.diff(Y[599:, 0])).mean()
 
@@ -168,7 +168,7 @@ def test_a_column_may_stay_constant_for_ever():
 
 def test_no_inputs_and_one_row():
     lags = Autoregression(0, 1)
-    location, std = np.empty((2, 3, 1))
+    location, std = np.empty((2, 4, 1))
     lags.predict(np.zeros(0), location, std)
     assert np.isinf(std).all()
     lags.learn(np.zeros(0), np.array([4.0]))
@@ -180,12 +180,12 @@ def test_no_inputs_and_one_row():
 def test_prediction_changes_nothing():
     X, Y = linear_series(200, noise=0.1)
     quiet, asked = Autoregression(2, 2), Autoregression(2, 2)
-    part = np.empty((2, 3, 2))
+    part = np.empty((2, 4, 2))
     rng = np.random.default_rng(3)
     expected = run(quiet, X, Y)
     for x, y, planes in zip(X, Y, expected, strict=True):
         asked.predict(rng.normal(size=2), *part)
-        asked.predict_rows(rng.normal(size=(2, 2)), *np.empty((2, 2, 3, 2)))
+        asked.predict_rows(rng.normal(size=(2, 2)), *np.empty((2, 2, 4, 2)))
         asked.predict(x, *part)
         assert_array_equal(part, planes)
         asked.learn(x, y)

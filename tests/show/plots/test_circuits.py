@@ -144,8 +144,8 @@ def test_circuit_of_a_stream_shows_experts_gates_and_rows(stream):
     weights = {name: np.mean([*row.values()]) for name, row in stream.expert_weights.items()}
     first, second, *others = weights
     assert shown[:3] == ["+", f"{first}\n{weights[first]:.2f}", f"{second}\n{weights[second]:.2f}"]
-    assert shown[3:6] == [f"{weights[name]:.2f}" for name in others]
-    assert {"full lags", "short lags", "last value"} <= set(shown)
+    assert shown[3 : 3 + len(others)] == [f"{weights[name]:.2f}" for name in others]
+    assert {"full lags", "short lags", "last value", "standing still"} <= set(shown)
     columns = ("clock", "pitch", "wind")
     for tree in stream._model.trees:
         gates = [node for node in tree.nodes() if isinstance(node, Gate)]

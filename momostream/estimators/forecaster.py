@@ -198,7 +198,7 @@ class MOMoGPForecaster(ForecasterBatches, ForecasterInsight, Forecaster):
         memory_budget: int | None = None,
         seed: int | None = None,
         categories: tuple[str, ...] | None = None,
-        screen: bool = False,
+        screen: bool = True,
         beyond: str = "clip",
     ) -> None:
         self.categories, self.screen, self.beyond = categories, screen, beyond

@@ -186,7 +186,7 @@ class MOMoGPRegressor(RegressorBatches, base.MultiTargetRegressor):
         on_drift: str = "retune",
         seed: int | None = None,
         categories: tuple[str, ...] | None = None,
-        screen: bool = False,
+        screen: bool = True,
         beyond: str = "clip",
     ) -> None:
         self.categories, self.screen, self.beyond = categories, screen, beyond

@@ -127,7 +127,7 @@ def test_forecasts_do_not_see_an_error(tmp_path):
 
 
 def test_regressors_set_inputs_and_targets_aside():
-    model = MOMoGPRegressor(experts=("lags",), seed=0, screen=True)
+    model = MOMoGPRegressor(experts=("lags",), seed=0)
     for t, (wind, power) in enumerate(zip(walk(200, 1), walk(200, 2), strict=True)):
         model.learn_one({"wind": 1e5 if t == 150 else wind}, {"power": -9999.0 if t == 160 else power, "load": power})
     found = model.rejected_readings

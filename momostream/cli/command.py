@@ -33,8 +33,8 @@ def command(function: Callable[..., None]) -> Callable[..., None]:
     ... def show(model: ModelSettings, rows: int = 1) -> None:
     ...     print(model.seed, rows)
     >>> list(signature(show).parameters)
-    ['set', 'seed', 'rows']
-    >>> show(set=None, seed=3, rows=2)
+    ['set', 'seed', 'bounds', 'rows']
+    >>> show(set=None, seed=3, bounds=None, rows=2)
     3 2
     """
     hints = get_type_hints(function, include_extras=True)

@@ -34,10 +34,10 @@ def keep(figure: Figure, name: str, dpi: int = 110) -> None:
     shrink(path)
 
 
-def shrink(path: Path) -> None:
+def shrink(path: Path, n_colours: int = N_COLOURS) -> None:
     """Save a picture with few colours."""
     with Image.open(path) as image:
-        small = image.convert("RGB").quantize(N_COLOURS, dither=Image.Dither.NONE)
+        small = image.convert("RGB").quantize(n_colours, dither=Image.Dither.NONE)
     small.save(path, optimize=True)
 
 
@@ -181,7 +181,8 @@ def draw_page() -> None:
     if taking.returncode:
         raise RuntimeError("the browser has failed")
     for name in ("serve-wall.png", "serve-phone.png"):
-        shrink(IMAGES / name)
+        # Colours mean something there.
+        shrink(IMAGES / name, 256)
 
 
 if __name__ == "__main__":

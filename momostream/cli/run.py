@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -90,10 +91,12 @@ def run(
             # The run finds its position in the feed before any output is touched.
             with errors_named_after(source):
                 work = request.make_run(source, fleet, plan)
-            _work(request, work, source)
+            signals = _work(request, work, source)
     if work.is_stopped:
         notify(_stopped(work, storing.store))
-        raise typer.Exit(INTERRUPTED)
+        # A service manager stops by SIGTERM. All is in the store, so that is not a failure.
+        if storing.store is None or signal.SIGTERM not in signals:
+            raise typer.Exit(INTERRUPTED)
 
 
 @dataclass(frozen=True)
@@ -208,15 +211,15 @@ class RunRequest:
         )
 
 
-def _work(request: RunRequest, run: Run, source: Any) -> None:
-    """Take the rows of the feed, then print scores and write the report."""
+def _work(request: RunRequest, run: Run, source: Any) -> list[int]:
+    """Take the rows of the feed, then print scores and write the report; the signals that stopped it."""
     store, report, quiet = request.storing.store, request.display.report, request.quiet
     if run.position is not None and run.position.number and not quiet:
         notify(f"resuming after row {run.position.number:,} of {source.name}")
     with open_channels(run, request.destinations, request.predictions.format):
         try:
             with served(run, source, request):
-                run_watched(run, source, request.reading.limit, request.display.live, quiet, request.output)
+                signals = run_watched(run, source, request.reading.limit, request.display.live, quiet, request.output)
         except BrokenPipeError:
             if store is not None:
                 notify(f"standard output was closed; {store} holds the last commit: run the same command to resume")
@@ -233,6 +236,7 @@ def _work(request: RunRequest, run: Run, source: Any) -> None:
         _write_report(report, run, source.name, rows_per_second)
         if not quiet:
             notify(f"report: {report}")
+    return signals
 
 
 @contextmanager

@@ -21,12 +21,12 @@ MOST_SCORES = 12
 
 def run_watched(
     run: Run, feed: Any, limit: int | None = None, live: bool = False, quiet: bool = False, output: str = ""
-) -> None:
-    """Run to the end and show progress on standard error."""
+) -> list[int]:
+    """Run to the end and show progress on standard error; the signals that stopped it."""
     from momostream.show import progress
 
     total = None if limit is None else run.n_rows + limit
-    with stoppable(run):
+    with stoppable(run) as signals:
         if quiet:
             run.run(limit)
         elif live and sys.stderr.isatty():
@@ -38,19 +38,22 @@ def run_watched(
             alone = sys.stderr.isatty() and not (output == "-" and sys.stdout.isatty())
             with progress.Bar(feed, total) if alone else progress.PlainView(feed.name, total) as view:
                 run.run(limit, view.update)
+    return signals
 
 
 @contextmanager
-def stoppable(run: Run) -> Iterator[None]:
-    """Let Ctrl-C and SIGTERM end the run after the current row; a second signal ends it at once."""
+def stoppable(run: Run) -> Iterator[list[int]]:
+    """Let Ctrl-C and SIGTERM end the run after the current row; a second one ends it at once. Gives those that came."""
+    came: list[int] = []
 
     def stop(number: int, frame: Any) -> None:
+        came.append(number)
         signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
         run.stop()
 
     before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
-        yield
+        yield came
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

@@ -45,6 +45,8 @@ __all__ = ["ONLY", "Channel", "KeyFilter", "Run", "Watcher", "in_share", "letter
 
 # Of a live feed: seconds that a row waits for others at most, and after which a commit is made when nothing comes.
 MOST_WAIT, IDLE_SECONDS = 0.5, 1.0
+# Rows of the first block of a run with a store. It shows how long a row takes: later blocks fit between two commits.
+FIRST_BLOCK = 256
 # Rows of a block that are still taken when a run is to stop; with more, the next run resumes from the last commit.
 STOP_ROWS = 2000
 # Distributions whose intervals are found together.
@@ -174,6 +176,8 @@ class Run:
         # A feed that keeps its rows itself need not be committed as soon as nothing comes.
         self._idle_seconds: float = getattr(feed, "idle_seconds", None) or IDLE_SECONDS
         self._most_wait = MOST_WAIT if getattr(feed, "is_live", True) else commit_seconds
+        # A file is read within moments, and a block of it may take much longer to learn than a commit may wait.
+        self._most_rows = None if fleet.store is None else FIRST_BLOCK
         # Scores are kept row by row, and a run that stops at a bad row must not have learnt those after it.
         self._row_by_row = self.results.track is not None or bad_rows == "stop"
         self._stopping = False
@@ -273,6 +277,8 @@ class Run:
         """Whether the block in hand is to be taken now."""
         if self._row_by_row or self.cut_off is not None or self.commits.has_enough_rows:
             return True
+        if self._most_rows is not None and len(self._block) >= self._most_rows:
+            return True
         return bool(self._block) and time.monotonic() - self._block_since > self._most_wait
 
     def stop(self) -> None:
@@ -289,6 +295,7 @@ class Run:
     def _take_block(self, on_row: Callable[[Run], None]) -> None:
         """Predict and learn the rows in hand, key by key, and write the results, in the order of the rows."""
         block, self._block = self._block, []
+        began = time.monotonic()
         rejected = [event for event in block if isinstance(event, Rejected)]
         lines: list[OutputLine] = []
         steps: list[Step] = []
@@ -308,6 +315,10 @@ class Run:
         self.channels.write(lines)
         for row in sorted(rejected):
             self._reject(row)
+        if self._most_rows is not None and block:
+            # Half of the time between two commits, so that none is late by more than that.
+            seconds = (time.monotonic() - began) / len(block)
+            self._most_rows = max(1, int(0.5 * self.commits.seconds / max(seconds, 1e-9)))
         if self._row_by_row and block:
             self.commits.mark(self.last, self.feed.position)
             on_row(self)

@@ -56,7 +56,8 @@ def test_ctrl_c_commits_and_reports_it(turbine, number):
     wait_for(lambda: Path("out.csv").exists() and len(lines_of("out.csv")) == 40)
     process.send_signal(number)
     told = process.communicate(timeout=60)[1].decode()
-    assert process.returncode == 130
+    # A service manager that stops a run by SIGTERM shall not see a failure.
+    assert process.returncode == (0 if number == signal.SIGTERM else 130)
     assert "stopped after row 40, saved in run.db; run the same command to resume" in told
     assert load_from("run.db").n_rows == 40 and len(rows_of(Path("out.csv").read_text())) == 39
 

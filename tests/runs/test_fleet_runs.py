@@ -545,3 +545,19 @@ def test_a_full_disk_is_not_a_bad_row(farm, tmp_path):
             assert run.n_bad == 0
     take(farm, REGRESSION, store)
     assert kept(store)[0] == take(farm, REGRESSION).states
+
+
+def test_blocks_of_a_file_leave_time_for_commits(farm, tmp_path, monkeypatch):
+    """A file is read within moments: a block must end before all of its rows are in hand."""
+    committed = []
+    monkeypatch.setattr("momostream.runs.run.FIRST_BLOCK", 50)
+    monkeypatch.setattr(
+        Run,
+        "commit",
+        lambda run, before=None, commit=Run.commit: (committed.append(run.n_rows), commit(run, before))[1],
+    )
+    whole = take(farm, FORECAST)
+    take(farm, FORECAST, tmp_path / "farm.db", commit_seconds=1e-6)
+    # One before the first row, one after the first block, then after each row or two.
+    assert len(committed) > 50 and committed[1] <= 50
+    assert kept(tmp_path / "farm.db")[1] == whole.text

@@ -269,7 +269,7 @@ def run(
     record, left, clock = Record(Y, horizon), cap * 1e9, time.thread_time_ns
     scored = set(record.origins(len(Y), stride, first).tolist())
     waiting: list[tuple[int, Multivariate]] = []
-    # A full collection of Python's visits every object of the imported modules: 50 ms in one row that are not the model's.
+    # One of Python's full collections visits all objects of imported modules: 50 ms in a row, not the model's.
     gc.collect()
     gc.freeze()
     for row, y in enumerate(model.rows(Y)):

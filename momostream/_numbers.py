@@ -12,8 +12,8 @@ import numpy as np
 
 __all__ = ["LARGEST", "USUAL", "as_number", "known_numbers"]
 
-#: Squares of products of such numbers stay finite. No sensor reads more; a broken one may.
-LARGEST = 1e50
+#: Fourth powers of ratios of such numbers to the smallest ones stay finite. No sensor reads more; a broken one may.
+LARGEST = 1e30
 
 # Types that are numbers for certain; others are checked one by one.
 USUAL = frozenset({float, int, bool, np.float64, np.float32, np.int64, np.int32, np.bool_})

@@ -312,7 +312,7 @@ class StackedOutput:
         return self.log_scales[0]
 
     def _stands(self, spread: np.ndarray) -> bool:
-        return self.standing and bool(np.isfinite(spread[-1]))
+        return self.standing and bool(0.0 < spread[-1] < np.inf)
 
     def predict(self, location: np.ndarray, spread: np.ndarray) -> tuple[list[float], list[float], list[float], float]:
         """Scale, degrees of freedom and share of each expert, and the stacked mean."""

@@ -59,4 +59,7 @@ def _paired_columns(
 ) -> pd.MultiIndex:
     import pandas as pd
 
-    return pd.MultiIndex.from_product([list(series), list(labels)])
+    # From codes: pandas would take names that are tuples for levels.
+    levels: list[Any] = [pd.Index(list(series), tupleize_cols=False), pd.Index(list(labels))]
+    pairs = [(i, j) for i in range(len(series)) for j in range(len(labels))]
+    return pd.MultiIndex(levels, [[i for i, _ in pairs], [j for _, j in pairs]], verify_integrity=False)

@@ -38,6 +38,8 @@ QUADRATURE_VALUES = 3 * _NODES.size
 # Densities, times what grows in the moments, are followed until they have fallen by this much in logs.
 _FALL = 40.0
 _LARGEST_FALL_PER_DOF = 60.0
+# Limits further from a component, in units of its scale, are taken for this far: squares stay finite.
+_FARTHEST = 1e100
 # Stands for infinite degrees of freedom.
 _GAUSSIAN_DOF = 1e16
 # By which power a density on the scale of the model must fall for second moments to be finite.
@@ -97,7 +99,8 @@ def mixture_moments(scale: Scale, components: Components, low: FloatArray, high:
     """
     w, m, s, v = components
     v = np.minimum(v, _GAUSSIAN_DOF)
-    low, high = (low - m) / s, (high - m) / s
+    ends = low[..., np.newaxis], high[..., np.newaxis]
+    low, high = np.clip([(low - m) / s, (high - m) / s], -_FARTHEST, _FARTHEST)
     peak = np.clip(0.0, low, high)
     fall = np.minimum(_FALL / np.maximum(v - _GROWTH[scale.transform], 1e-3), _LARGEST_FALL_PER_DOF)
 
@@ -128,7 +131,7 @@ def mixture_moments(scale: Scale, components: Components, low: FloatArray, high:
         mass = np.where(total > 0.0, mass, w[..., np.newaxis] * _NODE_WEIGHTS)
         total = mass.sum(axis=(0, 2, 3), keepdims=True)
     mass /= total
-    y = scale.to_user(m[..., np.newaxis] + s[..., np.newaxis] * t)
+    y = scale.to_user(np.clip(m[..., np.newaxis] + s[..., np.newaxis] * t, *ends))
     mean = (mass * y).sum(axis=(0, 2, 3))
     away = y - mean[:, np.newaxis, np.newaxis]
     # In units of the largest distance: a square may be beyond the range of numbers, then the variance is infinite.

@@ -34,9 +34,9 @@ def leaf_hyperparameters(model: StreamModel, inputs: Names, targets: Names) -> l
             "rows": leaf.n_rows,
             "targets": [targets[p] for p in leaf.targets],
             "lengthscales": dict(
-                zip(names[tree.start :], leaf.covariance.lengthscales(leaf.theta).tolist(), strict=True)
+                zip(names[tree.start :], leaf.covariance.lengthscales(leaf.own_theta).tolist(), strict=True)
             ),
-            "noise": leaf.noise,
+            "noise": leaf.covariance.noise(leaf.own_theta),
         }
         for expert, tree in zip(model.settings.expert_names, model.trees, strict=False)
         for leaf in tree.leaves()
@@ -55,7 +55,7 @@ def relevance_of_inputs(model: StreamModel, inputs: Names) -> dict[Hashable, flo
             varying = (X != X[:1]).any(axis=0)
             # A leaf in which nothing varies has no say.
             if varying.any():
-                squares = np.where(varying, X.std(axis=0) * leaf.inputs[1], 0.0) ** 2
+                squares = np.where(varying, X.std(axis=0) * leaf.covariance.inverse_lengths(leaf.own_theta), 0.0) ** 2
                 total[tree.start :] += leaf.n_rows * weights[leaf.targets].sum() * squares / squares.sum()
     if not total.any():
         return {}

@@ -15,6 +15,7 @@ from momostream.distributions.quantiles import interval_ends
 from momostream.estimators._base import StreamingEstimator
 from momostream.estimators._categories import spread_frame
 from momostream.estimators._frames import as_frame, first_known, matrix, numeric_columns, quantile_frame, row_named
+from momostream.estimators.vocabulary import check_keys
 from momostream.horizon.calendar import NUMBER, as_time
 from momostream.stream.model import StreamModel
 
@@ -129,15 +130,17 @@ class RegressorBatches(StreamingEstimator):
         with self._lock:
             X, times = self._take_times(X)
             points = matrix(numeric_columns(X, "X"), self._inputs.keys, len(X))
+            # Tuples among the names are names, not levels.
+            columns = pd.Index(list(self._targets.keys), dtype=object, tupleize_cols=False)
             if self._model is None or not len(X):
-                return pd.DataFrame(index=X.index, columns=list(self._targets.keys), dtype=np.float64)
+                return pd.DataFrame(index=X.index, columns=columns, dtype=np.float64)
             if times is None:
                 times = np.full(len(points), self._now(None))
             wrap = None if self._map.is_plain else self._map.wrap
             distribution = self._model.predict_many(points, times, self._targets.keys, wrap)
             if with_dist:
                 return distribution
-            return pd.DataFrame(distribution.mean, index=X.index, columns=list(self._targets.keys))
+            return pd.DataFrame(distribution.mean, index=X.index, columns=columns)
 
     def fit(self, X: Any, Y: Any) -> Self:
         """Start afresh from history, with all tuning done; continue with `learn_one`. Tables as in `learn_many`."""
@@ -185,6 +188,7 @@ class RegressorBatches(StreamingEstimator):
             for columns, seen in ((inputs, self._inputs), (targets, self._targets))
         )
         if new_inputs or new_targets:
+            check_keys([*new_inputs, *new_targets])
             self._widen(new_inputs, tuple(new_inputs), tuple(new_targets))
         n = int(rows.sum())
         points, Z = matrix(inputs, self._inputs.keys, n), matrix(targets, self._targets.keys, n)

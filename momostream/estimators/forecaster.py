@@ -22,7 +22,7 @@ from momostream.estimators._forecaster_insight import ForecasterInsight
 from momostream.estimators._river import Forecaster
 from momostream.estimators._screening import BEYOND, Screening
 from momostream.estimators._times import TimeLabels, zone_name
-from momostream.estimators.vocabulary import row_from_state, row_state
+from momostream.estimators.vocabulary import check_keys, row_from_state, row_state
 from momostream.horizon.blend import JointForecast
 from momostream.horizon.calendar import AWARE, DAY, NEAR, NUMBER, Ahead, Calendar, Clock, as_time, day_seasons
 from momostream.horizon.durations import n_steps_of, parse_duration
@@ -278,7 +278,9 @@ class MOMoGPForecaster(ForecasterBatches, ForecasterInsight, Forecaster):
         if self._single is not None and self._single == isinstance(y, Mapping):
             before, now = ("numbers", "dict") if self._single else ("dicts", type(y).__name__)
             raise TypeError(f"y was given as {before} so far, now it is a {now}")
-        return known_numbers(y if isinstance(y, Mapping) else {SINGLE: y})
+        values = known_numbers(y if isinstance(y, Mapping) else {SINGLE: y})
+        check_keys(name for name in values if name not in self._targets)
+        return values
 
     def _read_inputs(self, x: Any, time: Any) -> tuple[dict[Hashable, float], tuple[float, str] | None]:
         """Inputs and time of a row; without a timestamp, one step after the last row."""
@@ -287,6 +289,7 @@ class MOMoGPForecaster(ForecasterBatches, ForecasterInsight, Forecaster):
             raise ValueError(
                 f"horizon={self.horizon!r} is a span of time, and rows have no times: set time, or a number"
             )
+        check_keys(name for name in inputs if name not in self._inputs)
         if self.time is None and self._early is None and self._clock.kind is None:
             return inputs, None
         name = "time" if self.time is None else self.time
@@ -315,7 +318,7 @@ class MOMoGPForecaster(ForecasterBatches, ForecasterInsight, Forecaster):
                 raise TypeError(
                     f"the value of {name!r} is a {type(value).__name__}: if it is the time, set time={name!r}"
                 )
-        kept = {name: value for name, value in x.items() if name != self.time}
+        kept = {name: value for name, value in x.items() if self.time is None or name != self.time}
         return spread_row(kept, self.categories, self._inputs.keys) if self.categories else kept
 
     def _take(self, row: _CheckedRow, single: bool | None) -> None:

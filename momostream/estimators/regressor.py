@@ -24,7 +24,7 @@ from momostream.estimators._insight import (
 )
 from momostream.estimators._regressor_batches import RegressorBatches, seconds_of
 from momostream.estimators._screening import BEYOND
-from momostream.estimators.vocabulary import Vocabulary, row_from_state, row_state
+from momostream.estimators.vocabulary import Vocabulary, check_keys, row_from_state, row_state
 from momostream.stream.model import StreamModel
 from momostream.stream.settings import StreamSettings
 
@@ -308,6 +308,7 @@ class MOMoGPRegressor(RegressorBatches, base.MultiTargetRegressor):
             self._inputs.encode(x, self._x)
             now = self._now(time)
             if id is not None:
+                check_keys([id])
                 self._pending[id] = (known_numbers(x), now)
             model = self._model
             if model is None:

@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from momostream._numbers import LARGEST, USUAL, as_number
 
-__all__ = ["Vocabulary", "row_from_state", "row_state"]
+__all__ = ["Vocabulary", "check_keys", "row_from_state", "row_state"]
 
 _KEY_TYPES: dict[str, type] = {kind.__name__: kind for kind in (str, int, float, bool)}
 
@@ -105,7 +105,8 @@ class Vocabulary:
         Raises
         ------
         TypeError, ValueError
-            For a value that is not a number, or too large; see `as_number`. `out` then stays as it was.
+            For a value that is not a number, or too large; see `as_number`. For a new key that could not be saved; see
+            `check_keys`. `out` then stays as it was.
         """
         if type(row) is dict and len(row) == len(self._columns) == len(out):
             try:
@@ -124,8 +125,10 @@ class Vocabulary:
         if len(out) != len(self):
             raise ValueError(f"expected room for {len(self)} columns, got {len(out)}")
         numbers = {key: as_number(key, value) for key, value in row.items()}
+        new = tuple(key for key, number in numbers.items() if key not in self._columns and not math.isnan(number))
+        check_keys(new)
         out[:] = [numbers.get(key, math.nan) for key in self._columns]
-        return tuple(key for key, number in numbers.items() if key not in self._columns and not math.isnan(number))
+        return new
 
     def state(self) -> list[Any]:
         """Return the keys as JSON: pairs of a type and a value.
@@ -153,6 +156,20 @@ class Vocabulary:
 
     def __repr__(self) -> str:
         return f"Vocabulary({', '.join(map(repr, self._columns))})"
+
+
+def check_keys(keys: Iterable[Hashable]) -> None:
+    """Raise a TypeError for a key that no file could hold, before any row of it is learnt.
+
+    Examples
+    --------
+    >>> check_keys(["wind", ("farm", 3)])
+    >>> check_keys([None])
+    Traceback (most recent call last):
+    TypeError: cannot save the key None of type NoneType: use strings, finite numbers, or tuples of them as keys
+    """
+    for key in keys:
+        _key_state(_plain(key))
 
 
 def row_state(row: Mapping[Hashable, float]) -> list[Any]:

@@ -129,6 +129,15 @@ class Factor:
         if len(self.gaps):
             self.open_gaps()
 
+    def copy(self, inputs: Array) -> Factor:
+        """A copy that follows other centres and lengthscales, which are the same to begin with."""
+        other = Factor.__new__(Factor)
+        other.kind, other.noise, other.linear, other.inputs = self.kind, self.noise, self.linear, inputs
+        other.n_rows, other.n_dropped = self.n_rows, self.n_dropped
+        other.S, other.Z, other.L = self.S.copy(), self.Z.copy(), self.L.copy()
+        other.v, other.gaps = self.v.copy(), self.gaps.copy()
+        return other
+
     def append(self, s: Array, pivot: float, residual: Array) -> None:
         """Append the point that was projected last: the root of its variance, and its targets less their means."""
         append_row(self.n_rows, s, self.v, pivot, residual, self.S, self.Z, self.L)

@@ -244,7 +244,7 @@ class WideLags(DiscountedRidge):
         """Everything as plain data."""
         return {
             **super().state(), "since": list(self._since), "squares": self.squares.copy(), "masses": self.masses.copy(),
-            "n_varied": self.n_varied.copy(),
+            "n_varied": self.n_varied.copy(), "largest": self._largest.copy(),
         }  # fmt: skip
 
     def restore(self, state: dict[str, Any]) -> None:
@@ -253,3 +253,6 @@ class WideLags(DiscountedRidge):
         self.squares, self.masses = state["squares"].copy(), state["masses"].copy()
         self._since, self.n_varied = list(state["since"]), state["n_varied"].copy()
         self._measure()
+        # Measured at some rows only. Files of earlier versions have no such entry.
+        if "largest" in state:
+            self._largest = state["largest"].copy()

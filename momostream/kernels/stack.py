@@ -52,6 +52,8 @@ MOST_SHIFT, LEAST_SHIFT, NEAREST_EDGE, NEAR = 0.5, 1e-3, 0.95, 0.02
 LEAST_SHARE, LEAST_VARIANCE = 1e-6, 1e-3
 # Least weight of a blend.
 LEAST_BLEND = 1e-6
+# An expert whose location or deviation lies beyond this has no say.
+TOO_FAR = 1e120
 # Normal scores are cut here before they teach a correlation: one wild row must not.
 SCORE_CLIP = 4.0
 
@@ -60,7 +62,7 @@ SCORE_CLIP = 4.0
 def _stands(mixing, planes, p):
     """Whether target `p` stands still: the last expert is exact, and has a deviation only then."""
     last = planes.shape[1] - 1
-    return mixing.shape[0] > STANDING_WEIGHTS and mixing[2, last, p] == EXACT and math.isfinite(planes[STD, last, p])
+    return mixing.shape[0] > STANDING_WEIGHTS and mixing[2, last, p] == EXACT and 0.0 < planes[STD, last, p] < TOO_FAR
 
 
 @kernel(void(f8, ro(2), ro(3), ro(4), ro(2), rw(3), rw(1)))
@@ -68,8 +70,9 @@ def stack_predict(sharpness, candidates, mixing, tails, outputs, planes, mean):
     """Fill scale, degrees of freedom and weight of each expert from its location and deviation; set the stacked `mean`.
 
     An expert that is less sure than usual counts for less: its weight is multiplied by
-    ``(usual scale / scale)^sharpness``. An expert without a finite standard deviation has no say. Where `mixing` has
-    weights for targets that stand still, these are used for such targets, and so is their scale.
+    ``(usual scale / scale)^sharpness``. An expert without a finite standard deviation has no say: its location is set
+    to zero, its deviation to infinity. Where `mixing` has weights for targets that stand still, these are used for such
+    targets, and so is their scale.
     """
     K = planes.shape[1]
     for p in range(planes.shape[2]):
@@ -82,7 +85,8 @@ def stack_predict(sharpness, candidates, mixing, tails, outputs, planes, mean):
             g = int(mixing[2, k, p])
             std = planes[STD, k, p]
             planes[DOF, k, p] = candidates[0, g]
-            if math.isfinite(std) and std > 0.0:
+            # Squares of what lies farther out are no numbers.
+            if 0.0 < std < TOO_FAR and abs(planes[LOCATION, k, p]) < TOO_FAR:
                 scale = max(std * math.sqrt(tails[0, k, p, g]) * factor, least)
                 if g == EXACT:
                     scale = std
@@ -93,6 +97,7 @@ def stack_predict(sharpness, candidates, mixing, tails, outputs, planes, mean):
                 planes[WEIGHT, k, p] = mixing[learnt, k, p] * math.exp(sharpness * min(max(away, -40.0), 40.0))
             else:
                 planes[LOCATION, k, p] = 0.0
+                planes[STD, k, p] = math.inf
                 planes[SCALE, k, p] = 1.0
                 planes[WEIGHT, k, p] = 0.0
             total += planes[WEIGHT, k, p]

@@ -179,7 +179,7 @@ class Circuits:
         self.jobs.drop_tuning()
         for tree in self.trees:
             for leaf in tree.leaves():
-                theta = leaf.theta.copy()
+                theta = leaf.own_theta.copy()
                 for column, value in lengthscales.items():
                     if column >= tree.start:
                         theta[column - tree.start] = math.log(value)
@@ -198,7 +198,7 @@ class Circuits:
         if settings.memory_budget is not None and self.n_learnt >= self._next_count:
             self._next_count = self.n_learnt + BUDGET_EVERY
             leaves = LEAF_BYTES * sum(tree.n_leaves for tree in self.trees)
-            self._evict(max(settings.memory_budget - self.rows.nbytes - leaves, 0))
+            self._evict(max(settings.memory_budget - self.rows.budget_bytes - leaves, 0))
 
     def drop_oldest(self) -> None:
         """Forget the oldest row."""
@@ -216,23 +216,24 @@ class Circuits:
         self.rows.drop_before(first)
 
     def _evict(self, budget: int) -> None:
-        if sum(tree.bytes_built for tree in self.trees) <= budget:
-            return
+        """Drop factors until those of the leaves fit a budget; lent ones count, but do not change which others go."""
         built = [(tree.touch - leaf.touched, leaf) for tree in self.trees for leaf in tree.built()]
-        excess = sum(leaf.nbytes for _, leaf in built) - budget
-        if excess <= 0:
-            return
-        # More than is needed, so that not every new factor asks for this search.
-        excess += budget // 8
-        for age, leaf in sorted(built, key=lambda pair: -pair[0]):
-            # The leaf in use is needed, and a factor that is not exact cannot be rebuilt bit for bit.
-            if excess <= 0 or age == 0:
-                break
-            if leaf.is_exact:
-                excess -= leaf.nbytes
-                leaf.evict()
-        for tree in self.trees:
-            tree.built()
+        excess = sum(leaf.budget_bytes for _, leaf in built) - budget
+        if excess > 0:
+            # More than is needed, so that not every new factor asks for this search.
+            excess += budget // 8
+            for age, leaf in sorted(built, key=lambda pair: -pair[0]):
+                # The leaf in use is needed, and a factor that is not exact cannot be rebuilt bit for bit.
+                if excess <= 0 or age == 0:
+                    break
+                if leaf.is_exact:
+                    excess -= leaf.budget_bytes
+                    leaf.evict()
+        for leaf in [leaf for tree in self.trees for leaf in tree.lent()]:
+            if excess + leaf.budget_bytes <= 0:
+                excess += leaf.budget_bytes
+            else:
+                leaf.give_back()
 
     # ------------------------------------------------------------------ columns that come later
 
@@ -252,7 +253,7 @@ class Circuits:
         return {
             "rows": self.rows.state(), "trees": [tree.state(self.settings.window is not None) for tree in self.trees],
             "n_learnt": self.n_learnt, "n_gradients": self.jobs.n_gradients, "rng": self.rng.bit_generator.state,
-            "jobs": self.jobs.state(),
+            "jobs": self.jobs.state(), "next_count": self._next_count,
         }  # fmt: skip
 
     def restore(self, state: dict[str, Any]) -> None:
@@ -264,6 +265,8 @@ class Circuits:
             tree.restore(tree_state)
         self.n_learnt, self.jobs.n_gradients = state["n_learnt"], state["n_gradients"]
         self.jobs.restore(state["jobs"])
+        # Files of earlier versions have no such entry.
+        self._next_count = state.get("next_count", 0)
         self._open_point()
 
     @property

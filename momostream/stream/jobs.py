@@ -102,7 +102,7 @@ class Jobs:
                     old.node.condition(old.tuner.theta)
                 self._queue.remove(old)
             elif job.kind == "tune" and old.tuner is None and not (old.stays or job.stays):
-                old.node.busy = ""
+                _release(old.node)
                 self._queue.remove(old)
         if job.kind == "tune":
             self._queue.append(job)
@@ -119,7 +119,8 @@ class Jobs:
         leaf: Leaf = job.node
         if job.kind == "build":
             self._queue.popleft()
-            if not leaf.built:
+            # A factor that is lent to a prediction may be given back again.
+            if leaf.own_factor is None:
                 job.tree.build(leaf)
             return
         if job.tuner is None:
@@ -129,7 +130,7 @@ class Jobs:
             self.n_gradients += 1
         if job.tuner is None or not job.tuner.n_left:
             self._queue.popleft()
-            leaf.busy = ""
+            _release(leaf)
             if job.tuner is not None:
                 leaf.condition(job.tuner.theta)
                 self._queue.appendleft(Job("build", leaf, job.tree))
@@ -146,7 +147,7 @@ class Jobs:
     def drop_tuning(self) -> None:
         """Drop all searches: their results would overwrite hyper-parameters that are set by hand."""
         for job in [job for job in self._queue if job.kind == "tune"]:
-            job.node.busy = ""
+            _release(job.node)
             self._queue.remove(job)
 
     def restart_tuning(self) -> None:
@@ -180,3 +181,9 @@ class Jobs:
             self._queue.append(Job(job["kind"], node, tree, tuner, job["stays"]))
             if job["kind"] != "build":
                 tree.set_busy(node, job["kind"])
+
+
+def _release(leaf: Leaf) -> None:
+    """Note that a leaf waits for no tuning; it may wait for a split, which was found due since."""
+    if leaf.busy == "tune":
+        leaf.busy = ""

@@ -29,8 +29,9 @@ Array = NDArray[np.float64]
 
 # Penalty, in rows, on a standardised weight of the full and of the short regression.
 PENALTIES = (1.0, 3.0)
-# Standard deviations at which features are cut.
-CLIP = 6.0
+# Standard deviations at which features are cut, and at which they are cut as long as these are guesses: sums of fourth
+# powers stay finite.
+CLIP, YOUNG_CLIP = 6.0, 1e60
 # Rows that may wait before their moments are added up and the weights refreshed.
 BATCH = 256
 # Longest season that is looked for, in rows; rows of errors that are kept for it.
@@ -101,7 +102,7 @@ class Autoregression(DiscountedRidge):
     @property
     def _clip(self) -> float:
         """Limit at which features are cut; they are not while their standard deviations are guesses."""
-        return CLIP if self.n_rows > 8 else 1e300
+        return CLIP if self.n_rows > 8 else YOUNG_CLIP
 
     def predict(self, x: Array, location: Array, std: Array) -> None:
         """Set location and standard deviation ``(4, n_targets)`` of the experts."""
@@ -195,7 +196,9 @@ class Autoregression(DiscountedRidge):
         for k, width in enumerate((self.width, self.short)):
             penalty = np.full(width, PENALTIES[k])
             penalty[0] = LEVEL_PENALTY
-            self._solve(k, np.diag(self.A)[:width] <= LEAST_STD**2 * self.A[0, 0], penalty)
+            squares = np.diag(self.A)[:width]
+            # The larger penalty is for features that follow from each other to the last digit.
+            self._solve(k, squares <= LEAST_STD**2 * self.A[0, 0], penalty, penalty + 1e-6 * squares)
 
     # ------------------------------------------------------------------ columns that come later
 

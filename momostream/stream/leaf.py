@@ -6,6 +6,10 @@ outputs are learnt once at the root, not in every leaf; and a missing target cos
 hyper-parameters are the truth; the factor is a cache that `build` rebuilds, bit for bit, by the operations that built
 it first.
 
+A prediction changes nothing. Where it needs a factor that is not there, the leaf *lends* it one and keeps all that was
+there before (`Leaf.lend`): a row that is learnt from the prediction makes it the leaf's own, anything else that changes
+the leaf gives it back first. Otherwise the floats after the next rows would depend on who has asked for predictions.
+
 A row is learnt from what its prediction left in the leaf. A *token* names that prediction: the caller draws one
 (`next_token`) and hands it to `Leaf.predict`, and `Leaf.learn` accepts no other. Anything that changes the leaf in
 between, another prediction included, makes the token stale.
@@ -16,7 +20,7 @@ from __future__ import annotations
 import logging
 import math
 from itertools import count
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -70,6 +74,17 @@ class StaleTokenError(RuntimeError):
         super().__init__("the row was not predicted last, or the model has changed since: predict the row again first")
 
 
+class _Kept(NamedTuple):
+    """What a leaf had before it lent a factor to a prediction."""
+
+    theta: Array
+    inputs: Array
+    outputs: Array
+    has_units: bool
+    blocks: list[tuple[int, int]]
+    factor: Factor | None
+
+
 class Leaf:
     """Rows of one box for one group of outputs, with the factor that follows from them.
 
@@ -97,12 +112,14 @@ class Leaf:
         were dropped since it was last used.
     token
         Token of the prediction that ``work`` and the factor's ``v`` are about; `NO_TOKEN` where there is none.
+    kept
+        All that a lent factor has replaced; None where nothing is lent.
     """
 
     __slots__ = (
-        "blocks", "busy", "covariance", "discount", "factor", "has_units", "inputs", "is_untuned", "n_rows", "n_seen",
-        "next_tuning", "numbers_", "outputs", "parent", "prior_theta", "rows", "start", "targets", "theta", "token",
-        "touched", "work",
+        "blocks", "busy", "covariance", "discount", "factor", "has_units", "inputs", "is_untuned", "kept", "n_rows",
+        "n_seen", "next_tuning", "numbers_", "outputs", "parent", "prior_theta", "rows", "start", "targets", "theta",
+        "token", "touched", "work",
     )  # fmt: skip
 
     def __init__(
@@ -130,6 +147,7 @@ class Leaf:
         self.busy = ""
         self.touched = 0
         self.inputs = np.zeros((2, len(rows.fill) - start))
+        self.kept: _Kept | None = None
         self._open_outputs()
         self.condition(theta)
 
@@ -154,6 +172,7 @@ class Leaf:
 
     def condition(self, theta: Array) -> None:
         """Take new hyper-parameters and drop the factor; offset and scale of the outputs follow with the next one."""
+        self.give_back()
         self.theta = np.array(theta, dtype=np.float64)
         self.is_untuned = False
         self.inputs[1] = self.covariance.inverse_lengths(self.theta)
@@ -161,6 +180,7 @@ class Leaf:
 
     def take_units_again(self) -> None:
         """Drop the factor and take offset and scale of the outputs from the rows when it is next built."""
+        self.give_back()
         self.has_units = False
         self.blocks: list[tuple[int, int]] = []
         self.evict()
@@ -174,24 +194,71 @@ class Leaf:
 
     def evict(self) -> None:
         """Drop the factor."""
+        self.give_back()
         self.factor: Factor | None = None
         self.token = NO_TOKEN
 
     @property
     def built(self) -> bool:
-        """Whether the factor is in memory."""
+        """Whether a factor is in memory, lent or not."""
         return self.factor is not None
 
     @property
+    def own_factor(self) -> Factor | None:
+        """The factor that the leaf has of its own, not for a prediction."""
+        return self.factor if self.kept is None else self.kept.factor
+
+    @property
+    def own_theta(self) -> Array:
+        """Hyper-parameters that do not depend on predictions: not those of a lent factor."""
+        return self.theta if self.kept is None else self.kept.theta
+
+    @property
     def nbytes(self) -> int:
-        """Bytes of the factor."""
-        return 0 if self.factor is None else self.factor.nbytes
+        """Bytes of the factor, and of the one that a lent factor has replaced."""
+        held = [self.factor, None if self.kept is None else self.kept.factor]
+        return sum(factor.nbytes for factor in held if factor is not None)
+
+    @property
+    def budget_bytes(self) -> int:
+        """Bytes of a factor with the usual room; they follow from the rows alone, however the factor came about."""
+        n = self.n_rows + ROOM
+        return 8 * (n * (self.inputs.shape[1] + len(self.targets) + 1) + packed(n))
 
     @property
     def is_exact(self) -> bool:
-        """Whether the factor, if it is evicted, is rebuilt bit for bit: not after rows were dropped from it."""
-        factor = self.factor
+        """Whether the leaf's own factor, if evicted, is rebuilt bit for bit: not after rows were dropped from it."""
+        factor = self.own_factor
         return factor is None or (factor.n_dropped == 0 and factor.n_rows == self.n_rows)
+
+    def lend(self) -> Factor:
+        """A factor for a prediction: up to date, and the leaf's own only once a row is learnt from it.
+
+        O(n_rows^3) where there is none, O(n_rows^2) where rows have been dropped.
+        """
+        if self.factor is not None and self.factor.n_rows == self.n_rows:
+            return self.factor
+        kept = _Kept(self.theta, self.inputs, self.outputs, self.has_units, self.blocks, self.factor)
+        self.inputs, self.outputs, self.blocks = self.inputs.copy(), self.outputs.copy(), list(self.blocks)
+        if self.factor is not None:
+            self.factor = self.factor.copy(self.inputs)
+        try:
+            factor = self.settle()
+        except np.linalg.LinAlgError:
+            self._take(kept)
+            raise
+        self.kept = kept
+        return factor
+
+    def give_back(self) -> None:
+        """Give a lent factor back: all is as it was before the prediction."""
+        if self.kept is not None:
+            self._take(self.kept)
+            self.kept = None
+            self.token = NO_TOKEN
+
+    def _take(self, kept: _Kept) -> None:
+        self.theta, self.inputs, self.outputs, self.has_units, self.blocks, self.factor = kept
 
     def build(self) -> None:
         """Build the factor from the rows.  O(n_rows^3)."""
@@ -280,7 +347,7 @@ class Leaf:
         """
         factor, n = self.factor, self.n_rows
         if factor is None or factor.n_rows != n:
-            factor = self.settle()
+            factor = self.lend()
         predict_leaf(
             factor.kind, factor.linear, factor.noise, n, x, self.inputs, self.outputs, factor.S, factor.L, factor.Z,
             factor.gaps, factor.v, self.work, location, std,
@@ -298,9 +365,10 @@ class Leaf:
         factor, n = self.factor, self.n_rows
         if token != self.token or token == NO_TOKEN or factor is None:
             raise StaleTokenError
-        self.token = NO_TOKEN
+        self.token, self.kept = NO_TOKEN, None
         if n >= len(factor.S):
             factor.grow(n + ROOM)
+        is_finite = math.isfinite(self.work[0])
         learn_leaf(n, self.discount, y, factor.v, self.work, self.outputs, factor.S, factor.Z, factor.L)
         if len(factor.gaps) or math.isnan(y.dot(y)):
             if len(factor.gaps) <= n:
@@ -311,19 +379,26 @@ class Leaf:
         self.numbers_[n] = number
         self.n_rows = factor.n_rows = n + 1
         self.n_seen += 1
+        if not is_finite:
+            self._rebuild()
+
+    def _rebuild(self) -> None:
+        """Build the factor again after a row without a finite variance, as a leaf that is loaded would have to."""
+        self.evict()
+        self.build()
 
     def learn_rows(self, numbers: Numbers, X: Array, Y: Array, location: Array, std: Array) -> None:
         """Learn rows in order; sets location and standard deviation of each as predicted before it was learnt.
 
         Many rows without missing targets go in one block, at the speed of matrix products.
         """
-        factor = self.settle()
+        factor, self.kept = self.settle(), None
         self.token = NO_TOKEN
         n, more = self.n_rows, len(X)
         if n + more > factor.capacity:
             factor.grow(n + more + ROOM)
-        missing = np.isnan(Y)
-        if more < LARGE or len(factor.gaps) or missing.any():
+        if not self._learn_block(factor, X, Y, location, std):
+            missing = np.isnan(Y)
             if len(factor.gaps) or missing.any():
                 factor.open_gaps()
                 factor.gaps[n : n + more] = missing
@@ -332,18 +407,30 @@ class Leaf:
                 self.outputs, factor.v, self.work, factor.S, factor.Z, factor.L, location, std,
             )  # fmt: skip
             factor.n_rows = n + more
-        else:
-            location[:], std[:] = self._append_block(factor, X, Y)
-            self.blocks.append((n, n + more))
         if n + more > len(self.numbers_):
             self.numbers_ = grown(self.numbers_, 8 + 2 * (n + more))
         self.numbers_[n : n + more] = numbers
         self.n_rows = n + more
         self.n_seen += more
+        if not np.isfinite(std).all():
+            self._rebuild()
+
+    def _learn_block(self, factor: Factor, X: Array, Y: Array, location: Array, std: Array) -> bool:
+        """Learn rows in one block, if there are enough of them without gaps, and the block has a factor."""
+        n, more = self.n_rows, len(X)
+        if more < LARGE or len(factor.gaps) or np.isnan(Y).any():
+            return False
+        try:
+            location[:], std[:] = self._append_block(factor, X, Y)
+        except np.linalg.LinAlgError:
+            # Round-off of a large linear term can exceed the noise. One by one, no variance falls below it.
+            return False
+        self.blocks.append((n, n + more))
+        return True
 
     def predict_rows(self, X: Array, location: Array, std: Array) -> None:
         """Set location and standard deviation of many rows, each given the rows of the leaf."""
-        factor, n = self.settle(), self.n_rows
+        factor, n = self.lend(), self.n_rows
         if len(X) < LARGE:
             self.token = NO_TOKEN
             predict_leaf_rows(
@@ -385,6 +472,7 @@ class Leaf:
 
     def drop_oldest(self) -> None:
         """Forget the oldest row; the factor follows when it is next needed."""
+        self.give_back()
         n = self.n_rows
         self.numbers_[: n - 1] = self.numbers_[1:n]
         self.n_rows = n - 1
@@ -424,6 +512,7 @@ class Leaf:
 
     def widen(self, targets: NDArray[np.intp] | None) -> None:
         """Take new columns into account: input columns of the store, and ``targets`` if they have changed."""
+        self.give_back()
         n_inputs, before = len(self.rows.fill) - self.start, self.inputs.shape[1]
         if n_inputs > before:
             # A new input has not varied yet: until the next tuning, which comes soon, it has no say.
@@ -444,6 +533,15 @@ class Leaf:
 
     def state(self) -> dict[str, Any]:
         """The truth; and the factor as well if rows have been dropped from it, as its last bits depend on how."""
+        if self.kept is not None:
+            lent = _Kept(self.theta, self.inputs, self.outputs, self.has_units, self.blocks, self.factor)
+            kept, self.kept = self.kept, None
+            self._take(kept)
+            try:
+                return self.state()
+            finally:
+                self._take(lent)
+                self.kept = kept
         state: dict[str, Any] = {
             "numbers": self.numbers.copy(), "theta": self.theta, "units": self.outputs[:2].copy(),
             "centre": self.inputs[0].copy(), "prior_theta": self.prior_theta, "next_tuning": self.next_tuning,
@@ -492,6 +590,6 @@ def _own_residuals(factor: Factor) -> Array:
     if not (len(factor.gaps) and factor.gaps[:n].any()):
         return factor.Z
     L = factor.dense()
-    pivots = L.diagonal()[:, None]
-    variance = pivots**2 + np.tril(L, -1) ** 2 @ factor.gaps[:n]
-    return factor.Z[:n] * (pivots / np.sqrt(variance))
+    # In units of the pivots, whose squares may be too large for a number.
+    variance = 1.0 + (np.tril(L, -1) / L.diagonal()[:, None]) ** 2 @ factor.gaps[:n]
+    return factor.Z[:n] / np.sqrt(variance)

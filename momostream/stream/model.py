@@ -21,7 +21,7 @@ from momostream.stream.circuits import Circuits
 from momostream.stream.lags import Autoregression
 from momostream.stream.leaf import NO_TOKEN
 from momostream.stream.moments import RunningMoments
-from momostream.stream.nodes import log_normalised
+from momostream.stream.nodes import TOO_FAR, log_normalised
 from momostream.stream.rows import RowStore
 from momostream.stream.settings import StreamSettings
 from momostream.stream.stack import Stack
@@ -160,7 +160,7 @@ class StreamModel:
         for tree, view in zip(self.trees, self.circuits.views, strict=True):
             parts.append(tree.distribution(tree.root, view, self.n_targets, self._token))
         for k in range(len(parts), len(shares)):
-            scale = np.where(np.isfinite(std[k]) & (std[k] > 0.0), std[k], 1.0)
+            scale = np.where(np.isfinite(std[k]) & (std[k] > 0.0), np.clip(std[k], 1.0 / TOO_FAR, TOO_FAR), 1.0)
             parts.append(StudentT(location[k][None].copy(), np.diag(scale**2), 10.0))
         used = [k for k in range(len(parts)) if shares[k] > 0.0]
         return Mixture(np.log(shares[used]), [parts[k] for k in used])

@@ -18,6 +18,8 @@ Positions = NDArray[np.intp]
 
 # Weights of a sum never fall below this.
 LEAST_WEIGHT = 1e-4
+# Deviations are taken to be between one over this and this, and standardised residuals below it.
+TOO_FAR = 1e100
 
 
 class Gate:
@@ -52,8 +54,9 @@ class Sum:
     def weigh(self, y: Array, rule: str, eta: float) -> None:
         """Move the weights by what the children said about ``y``: by ``"posterior"`` or by ``"stacking"``."""
         seen = ~np.isnan(y)
-        z = (y - self.location) / self.std
-        log_pdf = np.where(seen, t_log_pdf(np.where(seen, z, 0.0), 10.0) - np.log(self.std), 0.0)
+        std = np.where(self.std < TOO_FAR, np.maximum(self.std, 1.0 / TOO_FAR), TOO_FAR)
+        z = np.clip(np.where(seen, y - self.location, 0.0) / std, -TOO_FAR, TOO_FAR)
+        log_pdf = np.where(seen, t_log_pdf(z, 10.0) - np.log(std), 0.0)
         if rule == "posterior":
             # The predictive densities of all rows so far multiply up to the evidence.
             log_weights = self.log_weights + log_pdf.sum(axis=1, keepdims=True)
@@ -61,6 +64,19 @@ class Sum:
             share = np.exp(log_normalised(self.log_weights + log_pdf))
             log_weights = np.log(np.maximum((1.0 - eta) * np.exp(self.log_weights) + eta * share, LEAST_WEIGHT))
         self.log_weights = log_normalised(log_weights)
+
+    def match(self, location: Array, std: Array) -> None:
+        """Set location and standard deviation of the mixture; a child without finite ones has no say."""
+        weights = np.exp(self.log_weights)
+        known = (self.std < TOO_FAR) & (np.abs(self.location) < TOO_FAR)
+        if not known.all():
+            weights = np.where(known, weights, 0.0)
+            total = weights.sum(axis=0)
+            weights /= np.where(total > 0.0, total, 1.0)
+            self.location[~known], self.std[~known] = 0.0, 0.0
+        location[:] = (weights * self.location).sum(axis=0)
+        std[:] = np.sqrt((weights * (self.std**2 + (self.location - location) ** 2)).sum(axis=0))
+        std[~known.any(axis=0)] = math.inf
 
     def add_targets(self, n_more: int, is_posterior: bool) -> None:
         """Take more outputs in; posterior weights are about the rows, whatever the output."""

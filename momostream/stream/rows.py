@@ -60,6 +60,11 @@ class RowStore:
         """Bytes held."""
         return sum(block.nbytes for blocks in (self._X, self._Y) for block in blocks.values())
 
+    @property
+    def budget_bytes(self) -> int:
+        """Bytes of the rows without room for more; they do not depend on how the rows came here."""
+        return 8 * len(self) * (len(self.fill) + self.n_targets)
+
     def append(self, point: Array, y: Array) -> int:
         """Store a row; returns its number."""
         number = self.stop

@@ -140,7 +140,8 @@ class Stack:
         self._R, self._factors, self._log_dets = np.zeros((C, P, P)), np.zeros((C, P, P)), np.zeros(C)
         self._norms = _copula_norms(P)
         self._candidates, self._cdf, self._quantiles = tail_candidates(), cdf_tables(), _quantile_tables()
-        self._copula: tuple[Array, float] | None = None
+        # Copies of the correlations that were asked for since the last refresh, by speed.
+        self._correlations: dict[int, Array] = {}
         # Correlations move slowly; many outputs make their factors expensive.
         self._every = max(4, P // 4)
 
@@ -152,11 +153,12 @@ class Stack:
     @property
     def copula(self) -> tuple[Array, float]:
         """Correlation between the outputs and degrees of freedom of the copula that has predicted best so far."""
-        if self._copula is None:
-            speed, tail = divmod(int(self.fit.argmax()), len(COPULA_TAILS))
+        # Chosen at each call: a choice that is kept would depend on the row at which it was first asked for.
+        speed, tail = divmod(int(self.fit.argmax()), len(COPULA_TAILS))
+        if speed not in self._correlations:
             # A copy: distributions that were handed out keep the correlation of their time.
-            self._copula = self._R[speed].copy(), COPULA_TAILS[tail]
-        return self._copula
+            self._correlations[speed] = self._R[speed].copy()
+        return self._correlations[speed], COPULA_TAILS[tail]
 
     def predict(self) -> Array:
         """Fill in scales, degrees of freedom and weights of `planes` and return the stacked mean."""
@@ -191,7 +193,7 @@ class Stack:
         before = self.n_rows // self._every
         self.n_rows += len(Y)
         if self.n_rows // self._every > before:
-            self._copula = None
+            self._correlations = {}
 
     def predict_rows(self, plane_rows: Array) -> Array:
         """Fill in ``plane_rows`` ``(n, 5, n_experts, n_targets)`` as `predict` does for one row; returns the means."""
@@ -219,7 +221,7 @@ class Stack:
         P = self.mixing.shape[2]
         prior = PRIOR_ROWS * P
         refresh_copula(prior, CORRELATION_FLOOR, self.moments, self.pairs, self._R, self._factors, self._log_dets)
-        self._copula = None
+        self._correlations = {}
 
     @property
     def nbytes(self) -> int:

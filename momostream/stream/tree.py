@@ -24,7 +24,7 @@ from momostream.gp.covariance import Covariance, Prior, input_std
 from momostream.gp.scaling import standardisation
 from momostream.gp.tuning import ResumableTuner
 from momostream.stream.leaf import NO_TOKEN, Leaf, StaleTokenError, next_token
-from momostream.stream.nodes import Bundle, Gate, Node, Sum, n_targets_of, node_state
+from momostream.stream.nodes import TOO_FAR, Bundle, Gate, Node, Sum, n_targets_of, node_state
 from momostream.stream.rows import RowStore
 from momostream.stream.splits import split
 
@@ -99,10 +99,9 @@ class Tree:
         # The leaf that the row predicted last goes to; None where it goes to several, and the row itself then.
         self._leaf: Leaf | None = None
         self._x = np.empty(0)
-        # In order of building; a dict, as a set has no order.
+        # Leaves with a factor of their own, the one used last at the end, and with a lent one; a set has no order.
         self._built: dict[Leaf, None] = {}
-        # Bytes of the factors that were built, also of some that are gone since; `built` counts again.
-        self.bytes_built = 0
+        self._lent: dict[Leaf, None] = {}
 
     # ------------------------------------------------------------------ parts
 
@@ -128,15 +127,30 @@ class Tree:
 
     def build(self, leaf: Leaf) -> None:
         """Build the factor of a leaf and remember that it is in memory."""
+        leaf.give_back()
         leaf.build()
+        self._own(leaf)
+
+    def _own(self, leaf: Leaf) -> None:
+        """Note that the factor of a leaf is its own, and newer than all others."""
+        self._lent.pop(leaf, None)
+        self._built.pop(leaf, None)
         self._built[leaf] = None
-        self.bytes_built += leaf.nbytes
+
+    def _lend(self, leaf: Leaf) -> None:
+        """Give a leaf a factor for a prediction."""
+        leaf.lend()
+        self._lent[leaf] = None
 
     def built(self) -> list[Leaf]:
-        """Leaves whose factors are in memory."""
-        self._built = {leaf: None for leaf in self._built if leaf.built}
-        self.bytes_built = sum(leaf.nbytes for leaf in self._built)
+        """Leaves that have a factor of their own in memory."""
+        self._built = {leaf: None for leaf in self._built if leaf.own_factor is not None}
         return list(self._built)
+
+    def lent(self) -> list[Leaf]:
+        """Leaves that have lent a factor to a prediction, those that did so first at the front."""
+        self._lent = {leaf: None for leaf in self._lent if leaf.kept is not None}
+        return list(self._lent)
 
     def leaves(self, node: Node | None = None) -> Iterator[Leaf]:
         """All leaves below a node, by default the root."""
@@ -190,15 +204,13 @@ class Tree:
 
         ``token`` names the prediction; `learn` takes the row by it.
         """
-        self.touch += 1
         node = self.root
         while type(node) is Gate:
             node = node.children[bisect_left(node.cuts, x[node.column])]
         if type(node) is Leaf:
             self._leaf = node
-            node.touched = self.touch
             if node.factor is None:
-                self.build(node)
+                self._lend(node)
             node.predict(x, location, std, token)
         else:
             self._leaf, self._x = None, x.copy()
@@ -206,9 +218,8 @@ class Tree:
 
     def _predict(self, node: Node, x: Array, location: Array, std: Array, token: int) -> None:
         if isinstance(node, Leaf):
-            node.touched = self.touch
             if not node.built:
-                self.build(node)
+                self._lend(node)
             node.predict(x, location, std, token)
         elif isinstance(node, Gate):
             self._predict(node.children[bisect_left(node.cuts, x[node.column])], x, location, std, token)
@@ -220,9 +231,7 @@ class Tree:
         else:
             for k, child in enumerate(node.children):
                 self._predict(child, x, node.location[k], node.std[k], token)
-            weights = np.exp(node.log_weights)
-            location[:] = (weights * node.location).sum(axis=0)
-            std[:] = np.sqrt((weights * (node.std**2 + (node.location - location) ** 2)).sum(axis=0))
+            node.match(location, std)
 
     def holds(self, token: int) -> bool:
         """Whether the prediction of this token can still be learnt: it was the last one, and no leaf has changed."""
@@ -243,18 +252,24 @@ class Tree:
         leaf = self._leaf
         if leaf is not None:
             leaf.learn(token, number, y)
+            self.touch += 1
+            leaf.touched = self.touch
+            self._own(leaf)
             n = leaf.n_rows
             if n > self.growth.max_points or leaf.n_seen >= leaf.next_tuning or n <= 16 or leaf.has_gaps:
                 self._look_at(leaf)
         else:
             if not self.holds(token):
                 raise StaleTokenError
+            self.touch += 1
             self._learn(self.root, token, number, y)
 
     def _learn(self, node: Node, token: int, number: int, y: Array) -> None:
         if isinstance(node, Leaf):
+            node.touched = self.touch
             if not np.isnan(y).all():
                 node.learn(token, number, y)
+                self._own(node)
                 self._look_at(node)
         elif isinstance(node, Gate):
             self._learn(node.children[bisect_left(node.cuts, self._x[node.column])], token, number, y)
@@ -289,12 +304,11 @@ class Tree:
             # One row more than a leaf may have splits it; the rest goes to its children.
             fits = max(self.growth.max_points + 1 - leaf.n_rows, 1)
             inside, rest = inside[:fits], inside[fits:]
-            if not leaf.built:
-                self.build(leaf)
             self.touch += 1
             leaf.touched = self.touch
             part = np.empty((2, len(inside), Y.shape[1]))
             leaf.learn_rows(numbers[inside], X[inside], Y[inside], part[0], part[1])
+            self._own(leaf)
             location[inside], std[inside] = part
             self._look_at(leaf)
             if len(rest):
@@ -315,7 +329,7 @@ class Tree:
                     self.predict(X[i], location[i], std[i], next_token())
                 continue
             if not leaf.built:
-                self.build(leaf)
+                self._lend(leaf)
             part = np.empty((2, len(inside), location.shape[1]))
             leaf.predict_rows(X[inside], part[0], part[1])
             location[inside], std[inside] = part
@@ -362,6 +376,8 @@ class Tree:
             # Not below `LEAST_DOF`: an output without values has hardly any, and a Student-t of 2 or fewer has no
             # variance.
             dof = math.inf if self.growth.coupling == "independent" else max(float(node.outputs[3].min()), LEAST_DOF)
+            known = (std < TOO_FAR) & (np.abs(location) < TOO_FAR)
+            location, std = np.where(known, location, 0.0), np.where(known, np.maximum(std, 1.0 / TOO_FAR), TOO_FAR)
             return StudentT(location[None], np.diag(std**2), dof)
         if isinstance(node, Gate):
             return self.distribution(node.children[bisect_left(node.cuts, x[node.column])], x, targets, token)
@@ -375,6 +391,8 @@ class Tree:
 
     def split(self, node: Leaf | Bundle) -> str:
         """Cut a full region; returns what was done, for the log."""
+        for leaf in self.leaves(node):
+            leaf.give_back()
         return split(self, node)
 
     def replace(self, parent: Node | None, old: Node, new: Node) -> None:
@@ -393,12 +411,14 @@ class Tree:
             leaf.busy = GONE
             self.n_leaves -= 1
             self._built.pop(leaf, None)
+            self._lent.pop(leaf, None)
 
     # ------------------------------------------------------------------ tuning
 
     def tuner(self, leaf: Leaf) -> ResumableTuner | None:
         """A search for better hyper-parameters of a leaf; None where it has too few targets."""
         growth = self.growth
+        leaf.give_back()
         leaf.next_tuning = leaf.n_seen + max(int(leaf.n_rows * (growth.tuning_growth - 1.0)), 1)
         numbers = leaf.numbers
         if len(numbers) > growth.tuning_points:
@@ -416,7 +436,8 @@ class Tree:
         if Y.shape[1] > TUNED_OUTPUTS:
             Y = Y[:, np.linspace(0, Y.shape[1] - 1, TUNED_OUTPUTS).round().astype(np.intp)]
         offset, scale = standardisation(Y)
-        R = (Y - offset) / scale
+        # In C order, as a search that is loaded has it: sums over another order differ in their last bits.
+        R = np.ascontiguousarray((Y - offset) / scale)
         R[np.isnan(R)] = 0.0
         start = prior.centre if leaf.is_untuned else theta
         X = np.ascontiguousarray(X - X.mean(axis=0))
@@ -432,11 +453,15 @@ class Tree:
                 leaf.drop_oldest()
                 if leaf.n_rows == 0:
                     self._prune(leaf)
+                elif leaf.touched == self.touch and leaf.built:
+                    # The next row probably comes here, too: a prediction would settle a copy.
+                    leaf.settle()
 
     def restart(self, numbers: Numbers) -> None:
         """Begin again with these rows and the hyper-parameters of the leaves in use."""
         newest: dict[int, Leaf] = {}
         for leaf in sorted(self.leaves(), key=lambda leaf: leaf.touched):
+            leaf.give_back()
             newest.update(dict.fromkeys(leaf.targets.tolist(), leaf))
         self.due.clear()
         self.let_go(self.root)
@@ -497,7 +522,7 @@ class Tree:
         number = {node: k for k, node in enumerate(nodes)}
         due = [[kind, number[node]] for kind, node in self.due]
         # Rows dropped from a factor leave another one, in its last bits, than rows dropped before it is built.
-        built = [number[leaf] for leaf in self.leaves() if drops and leaf.built]
+        built = [number[leaf] for leaf in self.built() if drops]
         # A flat list: trees can be deeper than nested data may be.
         table = [node_state(node, number) for node in nodes]
         return {"nodes": table, "touch": self.touch, "due": due, "built": built}
@@ -511,12 +536,15 @@ class Tree:
         self.root, self._leaf = nodes[0], None
         self.touch = state["touch"]
         self.n_leaves = sum(1 for _ in self.leaves())
-        self._built = {leaf: None for leaf in self.leaves() if leaf.built}
-        self.built()
+        self._built, self._lent = {}, {}
         for k in state["built"]:
             leaf = nodes[k]
-            if isinstance(leaf, Leaf) and not leaf.built:
-                self.build(leaf)
+            if isinstance(leaf, Leaf):
+                if not leaf.built:
+                    leaf.build()
+                self._own(leaf)
+        # Files of earlier versions do not list leaves whose factors they hold.
+        self._built |= {leaf: None for leaf in self.leaves() if leaf.built and leaf not in self._built}
         self.due = deque((kind, nodes[k]) for kind, k in state["due"])
         for kind, node in self.due:
             self.set_busy(node, kind)

@@ -31,3 +31,9 @@ def test_names_given_to_columns_of_a_frame_do_not_come_back():
     plain = series_columns(("a", "b"))
     plain.name = "series"
     assert series_columns(("a", "b")).name is None
+
+
+def test_tuples_of_different_lengths_are_names():
+    series = (("level", 2), ("a", 1, "x"), "plain")
+    assert list(paired_columns(series, ["lower"])) == [(name, "lower") for name in series]
+    assert list(series_columns(series)) == list(series)

@@ -289,7 +289,7 @@ def test_random_calls(name):
     assert n_errors > 20
 
 
-@pytest.mark.parametrize("scale", [1e-30, 1e40])
+@pytest.mark.parametrize("scale", [1e-30, 1e28])
 def test_values_of_any_size(scale):
     model = MOMoGPForecaster(horizon=3, max_points=12, seed=0)
     random = Random(0)

@@ -161,7 +161,7 @@ def test_parameters_are_checked_at_once(settings, words):
         MOMoGPRegressor(**settings)
 
 
-@pytest.mark.parametrize("size", [1e5, 1e9, 1.7e12, 1e50])
+@pytest.mark.parametrize("size", [1e5, 1e9, 1.7e12, 1e30])
 @pytest.mark.parametrize("at", [0, 1, 2, 5, 30])
 @pytest.mark.parametrize("field", ["x", "p"])
 def test_a_glitch_of_any_size_at_any_time_is_survived(field, at, size):

@@ -1,0 +1,103 @@
+"""Random histories that went wrong once, by the seeds of `benchmarks.gauntlet`, and the reasons in small."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from benchmarks.tools.gauntlet_histories import HistoryError, RegressorHistory, checksum, history
+from momostream import MOMoGPForecaster, MOMoGPRegressor
+from momostream.storage.blocks import Packed
+
+FAILED_ONCE = {
+    "copula chosen when first asked for": ("regressor", 14),
+    "copula of independent leaves": ("regressor", 17),
+    "order of factors in memory": ("regressor", 9),
+    "split that a tuning had cleared": ("regressor", 92),
+    "search over rows in Fortran order": ("forecaster", 75),
+    "lags of any ratio": ("regressor", 93),
+    "scale below all numbers": ("regressor", 84),
+    "pivots whose squares overflow": ("regressor", 43),
+    "densities of nothing": ("regressor", 0),
+    "means whose squares overflow": ("regressor", 41),
+    "mixture of infinite children": ("regressor", 51),
+    "frames of names that are tuples": ("forecaster", 3),
+}
+
+
+@pytest.mark.parametrize("name", FAILED_ONCE)
+def test_history_that_failed_once(name):
+    assert history(*FAILED_ONCE[name]) >= 120
+
+
+def test_a_history_that_goes_wrong_names_its_seed(monkeypatch):
+    monkeypatch.setattr(RegressorHistory, "predict", lambda self: lambda model: {"power": float("nan")})
+    with pytest.raises(HistoryError, match=r"regressor 1, call \d+ \(predict\).*NaN"):
+        history("regressor", 1)
+
+
+def learnt(n_rows=60, **settings):
+    model = MOMoGPRegressor(max_points=16, tuning_points=12, tuning_evaluations=3, first_tuning=8, seed=0, **settings)
+    rng = np.random.default_rng(0)
+    for t in range(n_rows):
+        wind = float(rng.normal())
+        model.learn_one({"wind": wind, "t": t % 7}, {"power": wind**2, "load": wind + float(rng.normal())})
+    return model
+
+
+@pytest.mark.parametrize("settings", [{}, {"window": 30}, {"window": 30, "memory_budget": 0}, {"memory_budget": 0}])
+def test_predictions_change_neither_state_nor_what_follows(settings):
+    asked, silent = learnt(**settings), learnt(**settings)
+    rng = np.random.default_rng(1)
+    for _ in range(40):
+        before = checksum(asked)
+        for _ in range(3):
+            x = {"wind": float(3.0 * rng.normal()), "t": int(rng.integers(7))}
+            asked.predict_one(x, with_dist=True)
+            asked.score_one(x, {"power": 1.0})
+            asked.explain_one(x)
+        assert checksum(asked) == before
+        x, y = {"wind": float(rng.normal()), "t": 3}, {"power": float(rng.normal()), "load": 1.0}
+        asked.learn_one(x, y)
+        silent.learn_one(x, y)
+    assert checksum(asked) == checksum(silent)
+
+
+def test_the_copula_does_not_depend_on_when_it_was_first_asked_for():
+    early, late = learnt(), Packed(learnt()).model()
+    rng = np.random.default_rng(2)
+    for _ in range(30):
+        x, y = {"wind": float(rng.normal())}, {"power": float(rng.normal()), "load": float(rng.normal())}
+        early.predict_one(x, with_dist=True).sample(1, seed=0)
+        early.learn_one(x, y)
+        late.learn_one(x, y)
+    for one, other in zip(early._model.stack.copula, late._model.stack.copula, strict=True):
+        assert np.array_equal(one, other)
+
+
+@pytest.mark.parametrize("key", [None, b"wind", float("nan"), frozenset({1})])
+def test_a_key_that_could_not_be_saved_is_refused_at_once(key):
+    model, forecaster = MOMoGPRegressor(seed=0), MOMoGPForecaster(horizon=1, seed=0)
+    model.learn_one({"x": 1.0}, {"y": 1.0})
+    forecaster.learn_one({"y": 1.0})
+    states = checksum(model), checksum(forecaster)
+    for call in (
+        lambda: model.learn_one({"x": 1.0, key: 1.0}, {"y": 1.0}),
+        lambda: model.learn_one({"x": 1.0}, {"y": 1.0, key: 1.0}),
+        lambda: forecaster.learn_one({"y": 1.0, key: 1.0}),
+        lambda: forecaster.learn_one({"y": 1.0}, {key: 1.0}),
+    ):
+        with pytest.raises(TypeError, match="cannot save the key"):
+            call()
+    assert (checksum(model), checksum(forecaster)) == states
+    with pytest.raises(TypeError, match="cannot save the key"):
+        model.predict_one({"x": 1.0}, id=b"id")
+
+
+@pytest.mark.parametrize("value", [[1.0], [[1.0], [1.0, 2.0]], np.zeros(3), (1.0, 2.0)])
+def test_a_list_as_a_value_is_named(value):
+    model, forecaster = MOMoGPRegressor(seed=0), MOMoGPForecaster(horizon=1, seed=0)
+    with pytest.raises(TypeError, match="the value of 'wind' is a"):
+        model.learn_one({"wind": value}, {"y": 1.0})
+    with pytest.raises(TypeError, match="the value of 'wind' is a"):
+        forecaster.learn_one({"wind": value})

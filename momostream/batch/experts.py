@@ -367,6 +367,12 @@ class CircuitExpert:
 
         return passes.components(self.circuit, self.view(X), of_region)
 
+    def means(self, X: Array) -> Array:
+        """Means of new rows, without their variances."""
+        view = self.view(X)
+        found = passes.means(self.circuit, view, lambda n, rows: self.budget.touch(self.regions[n]).means(view[rows]))
+        return found if self.base is None else found + self.base.means(X)
+
     def distribution(self, X: Array) -> Multivariate:
         """The exact mixture distribution of new rows."""
         return passes.distribution(self.circuit, self.view(X), self._predictor(X))
@@ -385,7 +391,7 @@ class CircuitExpert:
     def _predictor(self, X: Array) -> Callable[[int, Rows], Posterior]:
         """A function that predicts some of the rows ``X`` by a region, given the region's number and the rows."""
         view = self.view(X)
-        base = None if self.base is None else self.base.predict(X).mean
+        base = None if self.base is None else self.base.means(X)
 
         def predict(number: int, rows: Rows) -> Posterior:
             region = self.budget.touch(self.regions[number])
@@ -405,7 +411,7 @@ class CircuitExpert:
         """Append rows to the regions they fall into; regions above M rows are split."""
         view = self.view(X)
         if self.base is not None:
-            Y = Y - self.base.predict(X).mean
+            Y = Y - self.base.means(X)
         for start in range(0, len(X), APPEND_BLOCK):
             part = slice(start, start + APPEND_BLOCK)
             for number, rows in passes.assign_rows(self.circuit, view[part]).items():
@@ -479,6 +485,10 @@ class LinearExpert:
         """Marginal components and correlations of new rows."""
         answer = self.regression.predict(X)
         return self._with_tail(answer.mean, answer.scale, answer.dof)
+
+    def means(self, X: Array) -> Array:
+        """Means of new rows, without their variances."""
+        return self.regression.means(X)
 
     def distribution(self, X: Array) -> Multivariate:
         """The exact distribution of new rows."""

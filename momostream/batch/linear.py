@@ -149,6 +149,10 @@ class LinearRegression:
         )
         return float(each.sum())
 
+    def means(self, X: Array) -> Array:
+        """Means of new rows ``X``, shape ``(n_rows, n_targets)``."""
+        return self._features(X) @ self._solve()[0] * self.scale + self.offset
+
     def predict(self, X: Array) -> Posterior:
         """Predictive distribution of new rows ``X``, shape ``(n_rows, n_inputs)``."""
         B, inverse, S, dof = self._solve()

@@ -18,7 +18,15 @@ from momostream.batch.weights import posterior_log_weights
 from momostream.distributions.marginals import Marginals, mixed, padding
 from momostream.distributions.mixtures import Mixture, Multivariate, Product, Routed, StudentT
 
-__all__ = ["Components", "assign_rows", "components", "covariance_between_rows", "distribution", "log_evidence"]
+__all__ = [
+    "Components",
+    "assign_rows",
+    "components",
+    "covariance_between_rows",
+    "distribution",
+    "log_evidence",
+    "means",
+]
 
 Array = NDArray[np.float64]
 Rows = NDArray[np.intp]
@@ -121,6 +129,36 @@ def components(circuit: Circuit, X: Array, of_region: RegionAnswer, weigh: Weigh
         return whole
 
     return up(circuit.root, np.arange(len(X)))
+
+
+def means(circuit: Circuit, X: Array, of_region: Callable[[int, Rows], Array]) -> Array:
+    """Means of all rows ``X``, shape ``(n_rows, n_outputs)``; ``of_region`` returns those of a region."""
+
+    def up(number: int, rows: Rows) -> Array:
+        node = circuit[number]
+        if node.kind == REGION:
+            return of_region(node.region, rows)
+        if node.kind == SUM:
+            assert node.log_weights is not None
+            return mix_means(node.log_weights, [up(child, rows) for child in node.children])
+        mean = np.zeros((len(rows), len(node.outputs)))
+        if node.kind == GATE:
+            owner = circuit.route(number, X[rows])
+            for k, child in enumerate(node.children):
+                inside = np.flatnonzero(owner == k)
+                if len(inside):
+                    mean[inside] = up(child, rows[inside])
+        else:
+            for child in node.children:
+                mean[:, np.searchsorted(node.outputs, circuit[child].outputs)] = up(child, rows)
+        return mean
+
+    return up(circuit.root, np.arange(len(X)))
+
+
+def mix_means(log_weights: Array, children: list[Array]) -> Array:
+    """Means of a mixture; ``log_weights`` is (n_children,) or (n_children, n_outputs)."""
+    return np.asarray(sum(w * mean for w, mean in zip(np.exp(log_weights), children, strict=True)))
 
 
 def distribution(circuit: Circuit, X: Array, of_region: Callable[[int, Rows], Posterior]) -> Multivariate:

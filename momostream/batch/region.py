@@ -133,6 +133,8 @@ class Region:
         self._targets = np.empty_like(self._Y)
         self._factor: Factor | None = None
         self._moments: tuple[Array, float] | None = None
+        # (K + noise I)^-1 R; None until it is needed.
+        self._weights: Array | None = None
         # Rows and matrices of missing targets; None until these are filled from all rows that are there now.
         self._gaps: dict[int, tuple[Rows, Array]] | None = None
         self.condition(theta, offset, scale)
@@ -207,6 +209,7 @@ class Region:
     def _forget(self) -> None:
         """Drop what was worked out from the factor and the rows."""
         self._moments = None
+        self._weights = None
         self._gaps = None
 
     @property
@@ -216,7 +219,7 @@ class Region:
         if factor is None:
             return 0
         gaps = sum(within.nbytes for _, within in (self._gaps or {}).values())
-        return factor.nbytes + gaps
+        return factor.nbytes + gaps + (0 if self._weights is None else self._weights.nbytes)
 
     def _cache(self) -> Factor:
         """The factor, with missing targets filled from all rows that are there now."""
@@ -317,6 +320,18 @@ class Region:
         S[np.diag_indices(self.n_targets)] = diagonal
         raised = np.sqrt(np.maximum(least / diagonal, 1.0))
         return S * np.outer(raised, raised), NU0 + float(mass.mean())
+
+    def means(self, X: Array) -> Array:
+        """Means of new rows ``X`` alone, O(n_rows) for each, shape ``(n_rows, n_targets)``."""
+        factor = self._cache()
+        if self._weights is None:
+            self._weights = factor.solve_transposed(np.ascontiguousarray(factor.Z[: self.n_rows]))
+        mean = np.empty((len(X), self.n_targets))
+        step = max(1, CHUNK // max(self.n_rows, 1))
+        for start in range(0, len(X), step):
+            part = slice(start, start + step)
+            mean[part] = factor.covariances(factor.scaled(X[part])).T @ self._weights
+        return mean * self.scale + self.offset
 
     def predict(self, X: Array) -> Posterior:
         """Predictive distribution of new rows ``X``, shape ``(n_rows, n_inputs)``."""

@@ -208,11 +208,16 @@ class Factor:
         found: float = project(self.kind, self.linear, self.S, self.L, self.Z, self.n_rows, s, self.v, mean)
         return found
 
+    def covariances(self, T: Array) -> Array:
+        """Covariance of the rows with scaled points, shape ``(n_rows, len(T))``."""
+        K = np.empty((self.n_rows, len(T)))
+        cross_covariance(self.kind, self.linear, self.S[: self.n_rows], T, K)
+        return K
+
     def project_rows(self, X: Array) -> tuple[Array, Array, Array]:
         """Scaled points, ``L^-1 k(rows, X)`` and the prior variance of each point."""
         n, T = self.n_rows, self.scaled(X)
-        K = np.empty((n, len(X)))
-        cross_covariance(self.kind, self.linear, self.S[:n], T, K)
+        K = self.covariances(T)
         prior = 1.0 + self.linear * np.einsum("ij,ij->i", T, T)
         return T, (linalg.solve_many(self.L, n, K) if n else K), prior
 

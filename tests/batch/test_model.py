@@ -198,3 +198,16 @@ def test_a_constant_target_may_move(level):
     X, _ = toy(60)
     model = fitted(X, np.full((60, 1), level))
     assert (model.predict(X[:5]).log_pdf(np.full((5, 1), level + 0.1)) > -200).all()
+
+
+@pytest.mark.parametrize("settings", [*FAMILY, {**PRESETS["momogp"], "max_points": 20, "n_groups": 2}])
+def test_means_alone_are_those_of_the_distribution(settings):
+    X, Y = toy(70, n_outputs=3)
+    if settings.get("weights") != "posterior":
+        Y[7, 1] = np.nan
+    T = toy(9, seed=1)[0]
+    T[2, 1] = np.nan
+    model = fitted(X[:60], Y[:60], **settings)
+    assert_allclose(model.means(T), model.predict(T).mean, rtol=1e-9, atol=1e-11)
+    model.learn(X[60:], Y[60:])
+    assert_allclose(model.means(T), model.predict(T).mean, rtol=1e-9, atol=1e-11)

@@ -777,3 +777,38 @@ def test_a_copy_lives_on_its_own():
     before = region.predict(X)
     deepcopy(region).append(X[0], Y[0])
     same_bits(region.predict(X), before)
+
+
+@pytest.mark.parametrize("gap", [False, True])
+def test_means_alone_are_those_of_dense_algebra_after_any_history(gap):
+    X, Y = problem(40)
+    if gap:
+        Y[3, 0] = Y[36, 1] = np.nan
+    region, new = make_region(X[:30], Y[:30], "matern32+linear"), problem(seed=1)[0][:5]
+
+    def check():
+        kind, linear, noise, S, R = naive_arguments(region)
+        dense = [naive.predict(kind, linear, noise, S, R, scaled(region, x))[0] for x in new]
+        assert_allclose(region.means(new), np.array(dense) * region.scale + region.offset, rtol=1e-9)
+        assert_allclose(region.means(new), region.predict(new).mean, rtol=1e-9)
+
+    check()
+    for x, y in zip(X[30:], Y[30:], strict=True):
+        region.append(x, y)
+    check()
+    region.drop_oldest()
+    check()
+    held = region.means(new)
+    region.evict()
+    assert region.nbytes == 0
+    region.predict(new)
+    before = region.nbytes
+    assert_allclose(region.means(new), held, rtol=1e-9)
+    assert region.nbytes == before + 8 * region.n_rows * region.n_targets
+    region.condition(region.theta + 0.1)
+    check()
+
+
+def test_means_of_a_region_without_rows_are_its_offset():
+    region = make_region(np.empty((0, 2)), np.empty((0, 2)), offset=[1.0, 2.0], scale=[1.0, 1.0])
+    assert_array_equal(region.means(np.zeros((3, 2))), [[1.0, 2.0]] * 3)

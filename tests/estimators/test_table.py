@@ -184,7 +184,7 @@ def test_std_and_cov_agree(parameters):
     mean_again, cov = model.predict(T, return_cov=True)
     assert mean.shape == std.shape == (12, 2)
     assert cov.shape == (12, 12, 2)
-    assert_array_equal(model.predict(T), mean)
+    assert_allclose(model.predict(T), mean, rtol=1e-9, atol=1e-12)
     assert_allclose(mean_again, mean)
     for p in range(2):
         assert_allclose(np.diag(cov[:, :, p]), std[:, p] ** 2)
@@ -353,4 +353,4 @@ def test_missing_values_everywhere():
     mean, std = model.predict(np.full((1, 3), np.nan), return_std=True)
     assert np.isfinite(mean).all()
     assert np.isfinite(std).all()
-    assert_array_equal(mean, model.predict(model.model_.input_means[None]))
+    assert_array_equal(mean, model.predict(model.model_.input_means[None], return_std=True)[0])

@@ -34,7 +34,7 @@ def parse_settings(settings: ModelSettings, horizon: int | None) -> dict[str, An
     """Parameters of the model by name, as Python literals, or else as text."""
     parsed: dict[str, Any] = {} if settings.seed is None else {"seed": settings.seed}
     if settings.bounds:
-        parsed["bounds"] = dict(map(_parse_bounds, settings.bounds))
+        parsed["bounds"] = _parse_all_bounds(settings.bounds)
     if not settings.set:
         return parsed
     kind, known = _parameters_of_model(horizon)
@@ -52,6 +52,25 @@ def parse_settings(settings: ModelSettings, horizon: int | None) -> dict[str, An
         except (ValueError, SyntaxError):
             parsed[name] = text
     return parsed
+
+
+def _parse_all_bounds(texts: Sequence[str]) -> dict[str, tuple[float | None, float | None]] | str | None:
+    """Limits of targets, or one word for all.
+
+    Examples
+    --------
+    >>> _parse_all_bounds(["auto"]), _parse_all_bounds(["none"]), _parse_all_bounds(["power=0:"])
+    ('auto', None, {'power': (0.0, None)})
+    >>> _parse_all_bounds(["none", "power=0:"])
+    Traceback (most recent call last):
+    ValueError: --bounds none stands alone
+    """
+    texts = [text for text in texts if text != "auto"]
+    if "none" in texts:
+        if len(texts) > 1:
+            raise ValueError("--bounds none stands alone")
+        return None
+    return dict(map(_parse_bounds, texts)) or "auto"
 
 
 def _parse_bounds(text: str) -> tuple[str, tuple[float | None, float | None]]:
@@ -72,7 +91,9 @@ def _parse_bounds(text: str) -> tuple[str, tuple[float | None, float | None]]:
     except ValueError:
         ends = [None, None]
     if not (name and equals and colon) or ends == [None, None] or not all(map(math.isfinite, filter(None, ends))):
-        raise ValueError(f"--bounds {text}: expected NAME=LOW:HIGH, such as power=0:2050, power=0: or power=:2050")
+        raise ValueError(
+            f"--bounds {text}: expected NAME=LOW:HIGH, such as power=0:2050, power=0: or power=:2050, or auto, or none"
+        )
     if ends[0] is not None and ends[1] is not None and ends[0] >= ends[1]:
         raise ValueError(f"--bounds {text}: the lower limit must be below the upper one")
     return name, (ends[0], ends[1])

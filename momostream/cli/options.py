@@ -203,7 +203,7 @@ class ModelSettings:
             "--bounds",
             metavar="NAME=LOW:HIGH",
             help="Limits of a target, such as --bounds power=0:2050; leave out a side that has none. Values beyond "
-            "count as lying on them. Repeat it for more targets.",
+            "count as lying on them. Repeat it for more targets; those of others are found (auto). none: no limits.",
             rich_help_panel=MODEL,
         ),
     ] = None

@@ -11,9 +11,9 @@ import numpy.typing as npt
 from scipy.special import fdtr, gammainc
 
 from momostream.distributions import copula_moments
-from momostream.distributions.bounded import BoundedMarginals
 from momostream.distributions.joint import Distribution, Names
-from momostream.distributions.marginals import Marginals, row_chunks
+from momostream.distributions.limited import AnyMarginals
+from momostream.distributions.marginals import row_chunks
 from momostream.distributions.mixtures import StudentT
 from momostream.distributions.moments import CUT, LEAST_INDEX
 from momostream.distributions.student import (
@@ -77,7 +77,7 @@ class CopulaDistribution(Distribution):
 
     def __init__(
         self,
-        marginals: Marginals | BoundedMarginals,
+        marginals: AnyMarginals,
         correlation: npt.ArrayLike,
         dof: npt.ArrayLike,
         targets: Sequence[Hashable] | None = None,
@@ -101,7 +101,7 @@ class CopulaDistribution(Distribution):
     def _set(
         # Fills an object that did not come from __init__ as well: slices and conditioned distributions.
         self,
-        marginals: Marginals | BoundedMarginals,
+        marginals: AnyMarginals,
         latent: StudentT,
         dof: FloatArray,
         conditioned: bool,

@@ -11,11 +11,12 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.special import ndtr, ndtri
 
 from momostream._numbers import as_number
-from momostream.distributions.bounded import BoundedMarginals, TargetMap
+from momostream.distributions.bounded import TargetMap
 from momostream.distributions.columns import paired_columns, series_columns
 from momostream.distributions.combined import JointArrays, PartOfQuantiles, joint_of_paths, read_groups
 from momostream.distributions.copula import CopulaDistribution
 from momostream.distributions.events import holds, read_condition
+from momostream.distributions.limited import AnyMarginals, carried
 from momostream.distributions.marginals import Marginals, finite_crps
 from momostream.distributions.moments import CUT_SCORE, LEAST_INDEX
 from momostream.distributions.quantiles import QuantileTable, check_levels, interval_ends
@@ -83,11 +84,13 @@ class Forecast:
     zone
         Time zone in which the times are shown; ``times`` are then in UTC.
     targets
-        Bounds and scales of the series; None where there are none.
+        Scales of the series; None where there are none.
     conformal
         Corrects quantiles, intervals and medians, and nothing else; None leaves them to the distribution.
     period
         Frequency of pandas, if steps are periods such as months; ``times`` are then their beginnings.
+    limits
+        Limits of the series, shape ``(4, n_series)``, see `momostream.distributions.limited`; None: no limits.
 
     Examples
     --------
@@ -140,6 +143,7 @@ class Forecast:
         targets: TargetMap | None = None,
         conformal: Quantiles | None = None,
         period: str | None = None,
+        limits: Array | None = None,
     ) -> None:
         self.series: tuple[Hashable, ...] = tuple(series)
         self._joint, self._planes = joint, joint.planes[:, :, :n_steps]
@@ -148,7 +152,7 @@ class Forecast:
         if times is not None and len(times) != len(self):
             raise ValueError(f"got {len(times)} times for {len(self)} steps")
         self._times, self.zone, self.period = times, zone, period
-        self.targets, self._conformal = targets, conformal
+        self.targets, self._conformal, self.limits = targets, conformal, limits
 
     # ------------------------------------------------------------------ the distribution as arrays
 
@@ -157,10 +161,10 @@ class Forecast:
         return self._joint.between_steps[: len(self), : len(self)]
 
     @cached_property
-    def _marginals(self) -> Marginals | BoundedMarginals:
+    def _marginals(self) -> AnyMarginals:
         """The distributions of single values: steps are rows, series are targets."""
         marginals = Marginals.from_planes(self._planes.swapaxes(1, 2))
-        return marginals if self.targets is None else self.targets.wrap(marginals)
+        return carried(self.targets, self.limits, marginals)
 
     @property
     def each_step(self) -> CopulaDistribution:
@@ -172,9 +176,10 @@ class Forecast:
         """The distribution of all values together: one row, targets in the order of steps, then series."""
         planes = self._planes.reshape(*self._planes.shape[:2], -1)[:, np.newaxis]
         marginals = Marginals.from_planes(planes)
-        targets = TargetMap([] if self.targets is None else len(self) * self.targets.targets)
+        targets = None if self.targets is None else TargetMap(len(self) * self.targets.targets)
+        limits = None if self.limits is None else np.tile(self.limits, len(self))
         correlation = np.kron(self._between_steps, self._joint.between_series).astype(np.float64, copy=False)
-        return _copula(targets.wrap(marginals), correlation)
+        return _copula(carried(targets, limits, marginals), correlation)
 
     @property
     def arrays(self) -> ForecastArrays:
@@ -239,7 +244,8 @@ class Forecast:
         )
         targets = None if self.targets is None else TargetMap([self.targets.targets[j] for j in columns], names)
         conformal = None if self._conformal is None else PartOfQuantiles(self._conformal, columns)
-        return Forecast(joint, names, None, self._times, self.zone, targets, conformal, self.period)
+        limits = None if self.limits is None else self.limits[:, columns]
+        return Forecast(joint, names, None, self._times, self.zone, targets, conformal, self.period, limits)
 
     def aggregate(
         self, groups: Mapping[Hashable, Any], how: str = "sum", n_paths: int = 4096, seed: int = 0
@@ -483,7 +489,7 @@ class Forecast:
 class ForecastArrays:
     """The distributions of single values, as arrays of shape ``(n_steps, n_series)``; NaN is not observed."""
 
-    def __init__(self, marginals: Marginals | BoundedMarginals, quantiles: Callable[[Sequence[float]], Array]) -> None:
+    def __init__(self, marginals: AnyMarginals, quantiles: Callable[[Sequence[float]], Array]) -> None:
         self._marginals, self._quantiles = marginals, quantiles
 
     @property
@@ -509,5 +515,5 @@ class ForecastArrays:
         return finite_crps(self._marginals.crps, np.asarray(y, dtype=np.float64))
 
 
-def _copula(marginals: Marginals | BoundedMarginals, correlation: Array) -> CopulaDistribution:
+def _copula(marginals: AnyMarginals, correlation: Array) -> CopulaDistribution:
     return CopulaDistribution(marginals, correlation, COPULA_DOF)

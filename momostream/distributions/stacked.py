@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from momostream.distributions.bounded import BoundedMarginals
 from momostream.distributions.copula import CopulaDistribution
 from momostream.distributions.joint import Distribution
+from momostream.distributions.limited import AnyMarginals
 from momostream.distributions.marginals import Marginals, finite_crps
 from momostream.distributions.quantiles import interval_ends
 
@@ -19,7 +19,7 @@ __all__ = ["EachTarget", "StackedDistribution", "Wrap", "joint_distribution"]
 Array = NDArray[np.float64]
 
 #: Turns marginals into those of the user's units.
-Wrap = Callable[[Marginals], Marginals | BoundedMarginals]
+Wrap = Callable[[Marginals], AnyMarginals]
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +66,7 @@ class EachTarget:
 
     Parameters
     ----------
-    marginals : Marginals or BoundedMarginals
+    marginals : Marginals, BoundedMarginals or LimitedMarginals
         The distributions.
 
     Examples
@@ -77,7 +77,7 @@ class EachTarget:
     (array([[0.95]]), array([[2.236]]))
     """
 
-    def __init__(self, marginals: Marginals | BoundedMarginals) -> None:
+    def __init__(self, marginals: AnyMarginals) -> None:
         self._marginals = marginals
 
     @property

@@ -6,19 +6,31 @@ import html
 import threading
 from collections.abc import Hashable, Mapping
 from copy import deepcopy
+from functools import partial
 from os import PathLike
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
+from momostream._checks import Constraint
 from momostream.distributions.bounded import Target, TargetMap
+from momostream.distributions.limited import carried, held
+from momostream.distributions.stacked import Wrap
 from momostream.estimators._screening import Screening
 from momostream.estimators.vocabulary import Vocabulary
 
-__all__ = ["StreamingEstimator"]
+__all__ = ["AUTO", "BOUNDS", "Bounds", "StreamingEstimator"]
 
 Array = NDArray[np.float64]
+
+#: Limits are found in what targets have shown.
+AUTO = "auto"
+Bounds = dict[Any, tuple[float | None, float | None]] | str | None
+BOUNDS = Constraint(
+    lambda bounds: bounds is None or bounds == AUTO or isinstance(bounds, Mapping),
+    "'auto', a dict such as {'power': (0, 2050)}, or None",
+)
 
 
 class StreamingEstimator:
@@ -28,7 +40,7 @@ class StreamingEstimator:
     take what it has learnt apart (`_learnt_state`, `_restore_learnt`) and how to restore its core model.
     """
 
-    bounds: dict[Any, tuple[float | None, float | None]] | None
+    bounds: Bounds
     transforms: dict[Any, str | tuple[str, float]] | None
     screen: bool
     beyond: str
@@ -53,8 +65,9 @@ class StreamingEstimator:
         self._model = None
         self._screening = Screening()
         # Read before the first row, so that a mistake in bounds or transforms is an error of the constructor.
-        limited = {**(self.bounds or {}), **(self.transforms or {})}
-        self._limited = {name: Target.named(name, self.bounds, self.transforms) for name in limited}
+        bounds = self.bounds if isinstance(self.bounds, Mapping) else {}
+        limited = {**bounds, **(self.transforms or {})}
+        self._limited = {name: Target.named(name, bounds, self.transforms) for name in limited}
         self._columns_changed()
 
     # ------------------------------------------------------------------ names and bounds
@@ -72,7 +85,10 @@ class StreamingEstimator:
 
     def _columns_changed(self) -> None:
         names = self._targets.keys
-        self._map = TargetMap([self._limited.get(name, Target()) for name in names], names)
+        targets = [self._limited.get(name, Target()) for name in names]
+        #: What targets are held to when they are learnt, and the scales of those that have a transform.
+        self._map = TargetMap(targets, names)
+        self._scales = TargetMap([target if target.transform else Target() for target in targets], names)
         self._screening.widen(len(self._inputs), len(names))
 
     def _check_bounds(self, targets: Mapping[Hashable, float | Array]) -> None:
@@ -90,7 +106,32 @@ class StreamingEstimator:
             self._map.forward(np.clip(Y, *self._map.closed) if self.beyond == "clip" else Y)
         if self.screen:
             self._screening.screen(X, Y)
-        return Y if self._map.is_plain else self._map.forward(self._screening.clip(Y, self._map))
+        if not self._map.is_plain:
+            Y = self._screening.clip(Y, self._map)
+        self._screening.shown.show(Y)
+        return Y if self._map.is_plain else self._map.forward(Y)
+
+    def _limits(self) -> Array | None:
+        """Limits of the targets, see `momostream.distributions.limited`; None if there are none."""
+        if self.bounds is None:
+            return None
+        limits = self._screening.shown.limits()
+        for j in self._map.changed:
+            target = self._map.targets[j]
+            # A transform has limits of its own.
+            limits[:2, j] = (-np.inf, np.inf) if target.transform else (target.low, target.high)
+            limits[2:, j] = 0.0
+        return limits
+
+    def _wrap(self, limits: Array | None) -> Wrap | None:
+        """From the distribution of the model to the user's; None if they are the same."""
+        if limits is None and self._scales.is_plain:
+            return None
+        return partial(carried, None if self._scales.is_plain else self._scales, limits)
+
+    @staticmethod
+    def _held(limits: Array | None, mean: Array) -> Array:
+        return mean if limits is None else held(limits, mean)
 
     @property
     def rejected_readings(self) -> dict[Hashable, dict[str, Any]]:
@@ -127,7 +168,11 @@ class StreamingEstimator:
         stuck = self._screening.stuck(self._inputs.keys, self._targets.keys)
         lines += [f"  {name}: {n} readings of a sensor that seems stuck" for name, n in stuck.items()]
         clipped = self._screening.clipped(self._targets.keys)
-        return lines + [f"  {name}: {n} values clipped to the bounds" for name, n in clipped.items()]
+        lines += [f"  {name}: {n} values clipped to the bounds" for name, n in clipped.items()]
+        if self.bounds is None:
+            return lines
+        found = self._screening.shown.describe(self._targets.keys)
+        return lines + [f"  {line}" for name, line in found.items() if name not in self._limited]
 
     # ------------------------------------------------------------------ control
 
@@ -203,7 +248,7 @@ class StreamingEstimator:
 
     def __getstate__(self) -> dict[str, Any]:
         """Parameters, and what was learnt as plain data: arrays that share memory do not survive copying."""
-        left_out = {"_lock", "_map", "_model", *self._SCRATCH}
+        left_out = {"_lock", "_map", "_scales", "_model", *self._SCRATCH}
         with self._lock:
             kept = {name: value for name, value in self.__dict__.items() if name not in left_out}
             # Deep: the original may learn on, in this or another thread, before this is written or restored.

@@ -136,7 +136,7 @@ class RegressorBatches(StreamingEstimator):
                 return pd.DataFrame(index=X.index, columns=columns, dtype=np.float64)
             if times is None:
                 times = np.full(len(points), self._now(None))
-            wrap = None if self._map.is_plain else self._map.wrap
+            wrap = self._wrap(self._limits())
             distribution = self._model.predict_many(points, times, self._targets.keys, wrap)
             if with_dist:
                 return distribution

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from momostream._checks import one_of
 from momostream.distributions.bounded import TargetMap
+from momostream.stream.limits import ShownLimits
 from momostream.stream.readings import Readings
 
 __all__ = ["BEYOND", "Screening"]
@@ -28,11 +29,14 @@ class Screening:
         Their readings.
     n_clipped
         Values of each target that were beyond its bounds.
+    shown
+        Limits that targets have kept to.
     """
 
     def __init__(self) -> None:
         self.inputs, self.targets = Readings(0), Readings(0)
         self.n_clipped = np.zeros(0)
+        self.shown = ShownLimits(0)
 
     def widen(self, n_inputs: int, n_targets: int) -> None:
         """Make room for more columns."""
@@ -40,6 +44,7 @@ class Screening:
             if n > readings.n_columns:
                 readings.widen(n)
         self.n_clipped = np.pad(self.n_clipped, (0, n_targets - len(self.n_clipped)))
+        self.shown.widen(n_targets)
 
     def screen(self, X: Array, Y: Array) -> None:
         """Make gross errors of rows NaN, in place."""
@@ -71,9 +76,15 @@ class Screening:
 
     def state(self) -> dict[str, Any]:
         """Everything as plain data."""
-        return {"inputs": self.inputs.state(), "targets": self.targets.state(), "n_clipped": self.n_clipped.copy()}
+        return {
+            "inputs": self.inputs.state(), "targets": self.targets.state(), "n_clipped": self.n_clipped.copy(),
+            "shown": self.shown.state(),
+        }  # fmt: skip
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Restore from `state`."""
         self.inputs, self.targets = Readings.from_state(state["inputs"]), Readings.from_state(state["targets"])
         self.n_clipped = state["n_clipped"].copy()
+        # Earlier versions looked for no limits.
+        if "shown" in state:
+            self.shown = ShownLimits.from_state(state["shown"])

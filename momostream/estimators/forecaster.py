@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from momostream._checks import Constraint, check, check_settings, flag, one_of, optional, whole
 from momostream._numbers import known_numbers
 from momostream.distributions.forecast import Forecast
+from momostream.estimators._base import AUTO, BOUNDS, Bounds
 from momostream.estimators._categories import CATEGORIES, is_level, spread_row
 from momostream.estimators._forecaster_batches import SINGLE, ForecasterBatches
 from momostream.estimators._forecaster_insight import ForecasterInsight
@@ -37,6 +38,7 @@ CONSTRAINTS: dict[str, Constraint] = {
     "categories": optional(CATEGORIES),
     "screen": flag(),
     "beyond": BEYOND,
+    "bounds": BOUNDS,
     "strategy": one_of("direct", "recursive"),
     "seasons": optional(
         Constraint(
@@ -96,8 +98,8 @@ class MOMoGPForecaster(ForecasterBatches, ForecasterInsight, Forecaster):
         Whether quantiles, intervals and medians are corrected by their errors in recent forecasts. Requires
         ``strategy="direct"``.
     bounds
-        ``{series: (lower, upper)}`` with None for no bound: the distribution stays within them, and a row with a value
-        beyond them is rejected.
+        ``"auto"``: as in `momostream.MOMoGPRegressor`, limits that a series has kept to. ``{series: (lower, upper)}``
+        with None for no bound sets those of some, others are found. None: no limits. See `describe`.
     transforms
         ``{series: "log" | "sqrt" | "logit"}``: the scale on which a series is modelled; ``("log", 0.1)`` adds an offset
         first.
@@ -191,7 +193,7 @@ class MOMoGPForecaster(ForecasterBatches, ForecasterInsight, Forecaster):
         holidays: tuple[Any, ...] | None = None,
         experts: tuple[str, ...] = HorizonSettings.experts,
         conformal: bool = False,
-        bounds: dict[Any, tuple[float | None, float | None]] | None = None,
+        bounds: Bounds = AUTO,
         transforms: dict[Any, str | tuple[str, float]] | None = None,
         max_points: int = HorizonSettings.max_points,
         window: int | None = None,
@@ -458,11 +460,12 @@ class MOMoGPForecaster(ForecasterBatches, ForecasterInsight, Forecaster):
                     f"this {type(self).__name__} has learnt no value yet: call fit, update or learn_one first"
                 )
             joint = self._joint(self._model, n, X)
-            targets = None if self._map.is_plain else self._map
+            targets = None if self._scales.is_plain else self._scales
             conformal = self._model.conformal
             snapshot = None if conformal is None else conformal.snapshot()
             times, zone = self._labels.ahead(self._clock, n)
-            forecast = Forecast(joint, self._targets.keys, n, times, zone, targets, snapshot, self._labels.period)
+            labels = times, zone, targets, snapshot, self._labels.period
+            forecast = Forecast(joint, self._targets.keys, n, *labels, self._limits())
         if with_dist:
             return forecast
         rows = forecast.to_dicts()

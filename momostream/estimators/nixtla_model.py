@@ -58,7 +58,7 @@ class MOMoGP:
         season_length: int = 1,
         experts: tuple[str, ...] = HorizonSettings.experts,
         conformal: bool = False,
-        bounds: tuple[float | None, float | None] | None = None,
+        bounds: tuple[float | None, float | None] | str | None = "auto",
         transform: str | tuple[str, float] | None = None,
         seed: int | None = None,
         alias: str = "MOMoGP",
@@ -130,7 +130,7 @@ class MOMoGP:
 
     def _make(self, horizon: int) -> MOMoGPForecaster:
         limits: dict[str, Any] = {
-            "bounds": None if self.bounds is None else {NAME: self.bounds},
+            "bounds": {NAME: self.bounds} if isinstance(self.bounds, tuple | list) else self.bounds,
             "transforms": None if self.transform is None else {NAME: self.transform},
         }
         seasons: Any = self.season_length if self.season_length > 1 else ()

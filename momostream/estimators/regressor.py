@@ -14,6 +14,7 @@ from river import base
 from momostream._checks import Constraint, check, check_settings, flag, instance_of, one_of, optional, whole
 from momostream._numbers import as_number, known_numbers
 from momostream.distributions.prediction import Prediction
+from momostream.estimators._base import AUTO, BOUNDS, Bounds
 from momostream.estimators._categories import CATEGORIES, is_level, spread_row
 from momostream.estimators._insight import (
     by_expert,
@@ -36,6 +37,7 @@ CONSTRAINTS: dict[str, Constraint] = {
     "categories": optional(CATEGORIES),
     "screen": flag(),
     "beyond": BEYOND,
+    "bounds": BOUNDS,
     "clock": Constraint(lambda clock: clock is not None, "True, False or the name of a field"),
     "drift_detector": optional(instance_of(base.DriftDetector, "a detector of river.drift")),
     "on_drift": one_of("retune", "widen", "forget"),
@@ -97,8 +99,12 @@ class MOMoGPRegressor(RegressorBatches, base.MultiTargetRegressor):
         Bytes of rows, leaves and factors. Factors that were not used lately are dropped beyond it, and rebuilt when
         needed. None keeps all.
     bounds
-        ``{target: (lower, upper)}`` with None for no bound: predictions, intervals and samples respect them, and a
-        row with a value beyond them is rejected.
+        ``"auto"``: limits that a target has kept to and touched often, such as zero rain or rated power, zero for one
+        that was never negative, and else its range and 4.5 % more, which gives way where a mean comes near; `describe`
+        names those found. ``{target: (lower, upper)}`` with None for no bound sets those of some; others are found.
+        None: no limits. The probability beyond a limit is a lump at the limit: intervals and samples reach it, and do
+        not pass it.
+        Limits require ``weights="stacking"``; with others, none are found.
     transforms
         ``{target: "log" | "sqrt" | "logit"}``: the scale on which a target is modelled; ``("log", 0.1)`` adds an offset
         first, for targets that reach their bound. On a log scale give an upper bound as well: without one the
@@ -180,7 +186,7 @@ class MOMoGPRegressor(RegressorBatches, base.MultiTargetRegressor):
         child_width: float = 0.5,
         window: int | None = None,
         memory_budget: int | None = None,
-        bounds: dict[Any, tuple[float | None, float | None]] | None = None,
+        bounds: Bounds = AUTO,
         transforms: dict[Any, str | tuple[str, float]] | None = None,
         drift_detector: base.DriftDetector | None = None,
         on_drift: str = "retune",
@@ -203,7 +209,7 @@ class MOMoGPRegressor(RegressorBatches, base.MultiTargetRegressor):
         self.drift_detector, self.on_drift = drift_detector, on_drift
         self.seed = seed
         check_settings(self, CONSTRAINTS)
-        if (bounds or transforms) and weights != "stacking":
+        if (isinstance(bounds, Mapping) and bounds or transforms) and weights != "stacking":
             raise ValueError(f"bounds and transforms require weights='stacking', got weights={weights!r}")
         self._settings = self._read_settings()
         self._start()
@@ -226,6 +232,10 @@ class MOMoGPRegressor(RegressorBatches, base.MultiTargetRegressor):
         super()._columns_changed()
         # Each row is read into these.
         self._x, self._y = np.empty(len(self._inputs)), np.empty(len(self._targets))
+
+    def _limits(self) -> Array | None:
+        # Other weights give a mixture of joint distributions, which knows no limits.
+        return super()._limits() if self.weights == "stacking" else None
 
     # ------------------------------------------------------------------ one row
 
@@ -313,12 +323,12 @@ class MOMoGPRegressor(RegressorBatches, base.MultiTargetRegressor):
             model = self._model
             if model is None:
                 return {}
-            mean = model.predict(self._x, now)
-            names = self._targets.keys
-            if not with_dist and self._map.is_plain:
+            names, limits = self._targets.keys, self._limits()
+            mean = self._held(limits, model.predict(self._x, now))
+            if not with_dist and self._scales.is_plain:
                 return dict(zip(names, mean.tolist(), strict=True))
-            distribution = model.distribution(None if self._map.is_plain else self._map.wrap)
-            if self._map.is_plain:
+            distribution = model.distribution(self._wrap(limits))
+            if self._scales.is_plain:
                 return Prediction(names, mean.copy(), distribution)
             joint = distribution()
             prediction = Prediction(names, joint.mean[0], joint)

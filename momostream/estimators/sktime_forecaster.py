@@ -66,7 +66,7 @@ class MOMoGPForecaster(BaseForecaster):
         seasons: int | tuple[int, ...] | None = None,
         experts: tuple[str, ...] = HorizonSettings.experts,
         conformal: bool = False,
-        bounds: dict[Any, tuple[float | None, float | None]] | None = None,
+        bounds: dict[Any, tuple[float | None, float | None]] | str | None = "auto",
         transforms: dict[Any, Any] | None = None,
         max_points: int = HorizonSettings.max_points,
         window: int | None = None,
@@ -87,7 +87,8 @@ class MOMoGPForecaster(BaseForecaster):
         limits: dict[str, Any] = {}
         for name in ("bounds", "transforms"):
             given = getattr(self, name)
-            limits[name] = None if given is None else {names.get(key, f"y{key}"): value for key, value in given.items()}
+            named = isinstance(given, dict)
+            limits[name] = {names.get(key, f"y{key}"): value for key, value in given.items()} if named else given
         self.model_ = StreamForecaster(
             horizon=steps if self.horizon is None else self.horizon, strategy=self.strategy, lags=self.lags,
             seasons=self.seasons, experts=tuple(self.experts), conformal=self.conformal, max_points=self.max_points,

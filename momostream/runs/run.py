@@ -195,8 +195,8 @@ class Run:
             self.commits.files = {name: None if file is None else Written(*file) for name, file in files}
             if self.results.track is not None:
                 model = self.fleet.peek(ONLY)
-                bounds = None if model is None or model._map.is_plain else model._map
-                self.results.track = Track.from_state(state["track"], bounds)
+                scales = None if model is None or model._scales.is_plain else model._scales
+                self.results.track = Track.from_state(state["track"], scales)
         except (KeyError, TypeError) as error:
             raise FileFormatError(f"the run in this store does not fit this version ({error})") from error
 

@@ -295,8 +295,8 @@ class Track:
         }  # fmt: skip
 
     @classmethod
-    def from_state(cls, state: Mapping[str, Any], bounds: TargetMap | None = None) -> Track:
-        """The track with this state; ``bounds`` are those of the model whose forecasts wait."""
+    def from_state(cls, state: Mapping[str, Any], scales: TargetMap | None = None) -> Track:
+        """The track with this state; ``scales`` are those of the model whose forecasts wait."""
         track = cls(Vocabulary.from_state(state["targets"]).keys, state["n_steps"], state["level"])
         track.n_rows, track.n_scored = state["n_rows"], state["n_scored"]
         track._sums, track._counts, track._pit = (state[name].copy() for name in ("sums", "counts", "pit"))
@@ -305,7 +305,7 @@ class Track:
         track._open = _ScoreBlock(sums.copy(), counts.copy(), row, time)
         track._block_rows, track._shares = state["block_rows"], [(row, shares) for row, shares in state["shares"]]
         track._last, track._time, track._kind = state["last"], state["time"], state["kind"]
-        track._waiting.extend(_waiting_from_state(waiting, bounds) for waiting in state["waiting"])
+        track._waiting.extend(_waiting_from_state(waiting, scales) for waiting in state["waiting"])
         return track
 
 
@@ -325,17 +325,19 @@ def _waiting_state(waiting: _PendingPrediction) -> dict[str, Any]:
         "mean": predicted.mean, "lower": predicted.lower, "upper": predicted.upper, "law": predicted.prediction.planes,
         "series": Vocabulary(predicted.prediction.series).state(), "Y": waiting.Y, "last": waiting.last,
         "row": waiting.row, "time": waiting.time, "interval": waiting.interval,
+        "limits": predicted.prediction.limits,
     }  # fmt: skip
 
 
-def _waiting_from_state(state: Mapping[str, Any], bounds: TargetMap | None) -> _PendingPrediction:
+def _waiting_from_state(state: Mapping[str, Any], scales: TargetMap | None) -> _PendingPrediction:
     series = Vocabulary.from_state(state["series"]).keys
     targets = None
-    if bounds is not None:
+    if scales is not None:
         # Other series may have come since.
-        known = dict(zip(bounds.names, bounds.targets, strict=True))
+        known = dict(zip(scales.names, scales.targets, strict=True))
         targets = TargetMap([known[name] for name in series], series)
-    forecast = Forecast(_SingleValues(state["law"]), series, targets=targets)
+    # Earlier versions wrote no limits.
+    forecast = Forecast(_SingleValues(state["law"]), series, targets=targets, limits=state.get("limits"))
     predicted = PredictedValues(state["mean"], state["lower"], state["upper"], None, forecast)
     parts = (state[name] for name in ("last", "row", "time", "interval"))
     return _PendingPrediction(predicted, state["Y"].copy(), *parts)
@@ -346,5 +348,7 @@ def _slim(predicted: PredictedValues) -> PredictedValues:
     prediction = predicted.prediction
     if not isinstance(prediction, Forecast):
         return predicted
-    single = Forecast(_SingleValues(prediction.planes), prediction.series, targets=prediction.targets)
+    single = Forecast(
+        _SingleValues(prediction.planes), prediction.series, targets=prediction.targets, limits=prediction.limits
+    )
     return predicted._replace(prediction=single)

@@ -99,7 +99,7 @@ def from_tree(kind: str, tree: Mapping[str, Any]) -> SavedModel:
     """The model that `to_tree` took apart."""
     parameters = dict(tree["parameters"])
     for name in ("bounds", "transforms"):
-        if parameters.get(name) is not None:
+        if isinstance(parameters.get(name), list | tuple):
             parameters[name] = dict(parameters[name])
     model = _fresh(kind, parameters)
     model._restore(tree["state"])
@@ -123,7 +123,7 @@ def _plain_parameters(model: SavedModel) -> dict[str, Any]:
     for name in {"bounds", "transforms"} & parameters.keys():
         value = parameters[name]
         # Names of targets need not be strings.
-        parameters[name] = None if value is None else [[key, item] for key, item in value.items()]
+        parameters[name] = [[key, item] for key, item in value.items()] if isinstance(value, dict) else value
     detector = getattr(model, "drift_detector", None)
     if detector is not None:
         # Here and not above: river.drift takes 2 s to import.

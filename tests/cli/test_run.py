@@ -207,6 +207,10 @@ def test_decimal_commas(turbine):
         (["run", "turbine.csv", "-t", "power", "--set", "max_point=5"], "did you mean 'max_points'?"),
         (["run", "turbine.csv", "-t", "power", "--set", "max_points"], "expected NAME=VALUE"),
         (["run", "turbine.csv", "-t", "power", "--bounds", "power"], "--bounds power: expected NAME=LOW:HIGH"),
+        (
+            ["run", "turbine.csv", "-t", "power", "--bounds", "none", "--bounds", "power=0:"],
+            "--bounds none stands alone",
+        ),
         (["run", "turbine.csv", "-t", "power", "--bounds", "power=a:3"], "--bounds power=a:3: expected NAME=LOW:HIGH"),
         (["run", "turbine.csv", "-t", "power", "--bounds", "power=3:1"], "the lower limit must be below the upper one"),
         (
@@ -407,6 +411,18 @@ def test_bounds_keep_intervals_and_clip_values(turbine):
     call("run", "turbine.csv", *FORECAST, "--bounds", f"power=0:{most:g}", "-o", "out.csv")
     rows = rows_of(Path("out.csv").read_text())
     assert rows and all(0.0 <= float(row["power lower"]) <= float(row["power upper"]) <= most for row in rows)
+
+
+def test_limits_are_found_unless_switched_off(turbine):
+    counts = [(7 * t * t) % 5 for t in range(60)]
+    Path("counts.csv").write_text("\n".join(["n", *map(str, counts)]) + "\n")
+    lowest = {}
+    for word in ("auto", "none"):
+        call(
+            "run", "counts.csv", "-t", "n", "--horizon", "2", "--bounds", word, "--level", "0.999", "-o", f"{word}.csv"
+        )
+        lowest[word] = [float(row["n lower"]) for row in rows_of(Path(f"{word}.csv").read_text())][-20:]
+    assert min(lowest["none"]) < 0.0 == min(lowest["auto"])
 
 
 def test_a_folder_is_one_feed(farm):

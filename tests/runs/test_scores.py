@@ -143,8 +143,8 @@ def run_both(cut, **options):
                 track.expect(PredictedValues.of(distribution, track.targets, 0.9))
         if t == cut:
             _, state = container.loads(container.dumps("track", parted.state()))
-            bounds = model._map
-            parted = Track.from_state(state, None if bounds.is_plain else bounds)
+            scales = model._scales
+            parted = Track.from_state(state, None if scales.is_plain else scales)
     return whole, parted
 
 

@@ -882,3 +882,61 @@ def screened(rows, codes):
         alone = sum(same) <= max(0.2 * len(row), 1)
         verdicts[i] = [column.judge(y, alone) for column, y in zip(columns, row, strict=True)]
     return verdicts
+
+
+def reach_of(values, lowest, highest, margin):
+    """Limits of forecasts: the range and a margin; where a series stands if it has no range."""
+    more = margin * (highest - lowest)
+    low, high = lowest - more, highest + more
+    return np.where(np.isnan(low), values, low), np.where(np.isnan(high), values, high)
+
+
+def iterated_moments(past, first, now, n_changes, terms, origin, y, n_rows, reach, W, squares, A, C):
+    """Squares and moments after one more row of the regressions that are iterated."""
+    rows = past[np.maximum(np.arange(now - 1, now - 2 - n_changes, -1), first), 0]
+    f = np.concatenate([[1.0], past[now - 1, 0] - origin, (rows[:-1] - rows[1:]).ravel(), terms])
+    change = past[now, 0] - past[now - 1, 0]
+    if n_rows > 30.0:
+        usual = np.sqrt(squares / n_rows)
+        change = np.clip(change, -reach * usual, reach * usual)
+        largest = np.where(np.diag(A) > 0.0, reach * np.sqrt(np.diag(A) / n_rows), np.inf)
+        f = np.clip(f, -largest, largest)
+    change = np.where(np.isnan(y), f @ W, change)
+    return squares + change**2, A + np.outer(f, f), C + np.outer(f, change)
+
+
+def wide_row(forgetting, reach, f, changes, squares, masses, W):
+    """Squares, masses, the row as it is learnt, and its stand-in for missing changes, of the wide regression."""
+    missing = np.isnan(changes)
+    usual = np.sqrt(squares / np.maximum(masses, 1e-300))
+    largest = np.where((masses > 30.0) & (usual > 0.0), 2.0 * reach * usual, np.inf)
+    learnt = np.clip(changes, -largest, largest)
+    moved = ~missing & (learnt != 0.0)
+    targets = np.where(missing, np.clip(f @ W[0], -usual, usual), learnt)
+    squares = np.where(moved, forgetting * squares + learnt**2, squares)
+    return squares, np.where(moved, forgetting * masses + 1.0, masses), learnt, targets
+
+
+def weights_at_last(weights, planes, rests, horizon, sharpness, farness):
+    """Weights of the components of a forecast: those at the last value count for less where they err more."""
+    ratio = planes[1, 1] / np.maximum(planes[1, 4], 1e-300)
+    away = (planes[0, 0] - planes[0, 3]) / planes[1, 1] * np.tile(rests, horizon)
+    found = weights.copy()
+    found[3:] *= np.minimum(ratio, 1.0) ** sharpness * np.exp(-0.5 * farness * np.minimum(away * away, 100.0))
+    return found
+
+
+def level_log_factors(prior, least, most, sums):
+    """Log factors of deviations by level."""
+    total = sums.sum(axis=2)
+    mean = ((total[0] + prior) / (total[1] + prior))[:, None]
+    squares = (sums[0] + prior * mean) / (sums[1] + prior) / mean
+    return 0.5 * np.log(np.clip(squares, least**2, most**2))
+
+
+def score_moments(forgetting, clip, scores, moments, counts):
+    """Moments of normal scores between the rows of ``scores``, and their counts."""
+    seen = ~np.isnan(scores)
+    z = np.where(seen, np.clip(scores, -clip, clip), 0.0)
+    n = scores.shape[1]
+    return forgetting * moments + z @ z.T / n, forgetting * counts + (1.0 * seen) @ seen.T / n

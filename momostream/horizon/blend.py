@@ -16,11 +16,12 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from momostream.distributions.planes import LOCATION, STD
+from momostream.distributions.planes import LOCATION
 from momostream.horizon.levels import LevelScale
-from momostream.kernels.horizon import blend_learn, blend_solve, components_learn, exchange
-from momostream.kernels.scalar import NU0, UNKNOWN
-from momostream.kernels.stack import SCORE_CLIP, stack_learn, stack_predict
+from momostream.kernels.forecasts import blend_mean, correlation_learn, deviations, mixture_learn, mixture_planes
+from momostream.kernels.horizon import blend_learn, blend_solve, exchange
+from momostream.kernels.scalar import UNKNOWN
+from momostream.kernels.stack import SCORE_CLIP
 from momostream.stream.stack import TAIL_DISCOUNT, TAILS, USUAL_STEP, cdf_tables, tail_candidates
 
 __all__ = ["Blend", "BlendMixture", "JointForecast", "StepSeriesCorrelation"]
@@ -96,7 +97,9 @@ class Blend:
 
     def mean(self, locations: Array) -> Array:
         """Blended forecasts ``(horizon, n_series)`` from those of the experts ``(n_experts, horizon, n_series)``."""
-        return np.einsum("khp,hpk->hp", locations, self.weights)
+        mean = np.empty(locations.shape[1:])
+        blend_mean(locations, self.weights, mean)
+        return mean
 
     @property
     def nbytes(self) -> int:
@@ -164,6 +167,7 @@ class BlendMixture(_LearntArrays):
         self.levels = LevelScale(horizon, n_series, every)
         self._rates = np.array([ETA, LEAST_WEIGHT, TAIL_STEP, TAIL_DISCOUNT, SCALE_STEP, USUAL_STEP])
         self._likelihood, self._scores, self._mean = np.empty(M), np.empty(Q), np.empty(Q)
+        self._weights = np.empty((3, M, Q))
 
     def rests(self, n_repeated: Array) -> Array:
         """Which series count as at rest, 1 or 0, given how often each has repeated its value."""
@@ -196,34 +200,25 @@ class BlendMixture(_LearntArrays):
         A series whose last value is ``n_missing`` rows old is as uncertain as if it were forecast from there.
         """
         H, P = self.horizon, self.n_series
-        everywhere = np.repeat(rests[None], H, axis=0)
+        blend, middle = np.ascontiguousarray(blend), np.ascontiguousarray(middle)
+        everywhere = np.empty((H, P))
+        everywhere[:] = rests
         self._exchange(everywhere)
         squares, masses, tails, outputs = self.squares[0], self.masses[0], self.tails[0], self.outputs[0]
         planes = np.empty((5, len(SPEEDS), H * P))
-        second = np.where(rests > 0.0, last, middle)
-        planes[LOCATION] = np.where(AT_LAST[:, None, None] > 0.0, second, blend).reshape(len(SPEEDS), -1)
-        # No forecast is certain, not even of a constant.
-        stds = self._stds(squares, masses, outputs, last, n_missing)
-        stds = stds * self.levels.factors(blend)
-        planes[STD] = np.maximum(stds, 1e-9 * np.abs(last) + 1e-100).reshape(len(SPEEDS), -1)
-        mixing = self.mixing[0].copy()
-        ratio = planes[STD, COMPARED_BLEND] / np.maximum(planes[STD, COMPARED_LAST], 1e-300)
-        # A series that stays is expected near its last value.
-        away = (planes[LOCATION, 0] - planes[LOCATION, FIRST_AT_LAST]) / planes[STD, COMPARED_BLEND] * np.tile(rests, H)
-        mixing[0, FIRST_AT_LAST:] *= np.minimum(ratio, 1.0) ** SHARPNESS * np.exp(
-            -0.5 * FARNESS * np.minimum(away * away, 100.0)
-        )
-        stack_predict(0.0, tail_candidates(), mixing, tails, outputs, planes, self._mean)
+        mixture_planes(
+            FIRST_AT_LAST, COMPARED_BLEND, COMPARED_LAST, SHARPNESS, FARNESS, blend, middle, last, rests,
+            self._stds(squares, masses, outputs, last, n_missing), self.levels.factors(blend), tail_candidates(),
+            self.mixing[0], tails, outputs, self._weights, planes, self._mean,
+        )  # fmt: skip
         self._exchange(everywhere)
         return planes
 
     def _stds(self, squares: Array, masses: Array, outputs: Array, last: Array, n_missing: Array) -> Array:
         """Standard deviations of the components, shape ``(n_components, horizon, n_series)``."""
         H = self.horizon
-        with np.errstate(divide="ignore", invalid="ignore"):
-            # Few residuals say little about the next one: wider by as much as a Student-t of so few is.
-            stds = np.sqrt(squares / masses * (1.0 + NU0 / masses))
-        if not masses[0].all():
+        stds = np.empty_like(squares)
+        if deviations(squares, masses, stds):
             stds = self._guessed(stds, masses[0] > 0.0, last)
         if n_missing.any():
             steps = np.arange(1, H + 1)[:, None] + n_missing.astype(np.int64)
@@ -231,7 +226,7 @@ class BlendMixture(_LearntArrays):
             # Beyond the last step as for a random walk, but not beyond the deviation of the series itself.
             most = np.maximum(here, np.sqrt(outputs[3]).reshape(here.shape[1:]))
             stds = np.minimum(here * np.sqrt(np.maximum(steps / H, 1.0)), most)
-        return np.asarray(stds)
+        return np.ascontiguousarray(stds)
 
     def _guessed(self, stds: Array, known: NDArray[np.bool_], last: Array) -> Array:
         """Guess steps without an error yet from the nearest that has one; from the size of the value if none has."""
@@ -248,22 +243,18 @@ class BlendMixture(_LearntArrays):
 
         ``rests`` ``(horizon, n_series)`` says which series were at rest when the distribution was made.
         """
-        shape = (-1, self.horizon, self.n_series)
+        shape = (self.horizon, self.n_series)
         self._exchange(rests)
-        squares, masses, tails, outputs = self.squares[0], self.masses[0], self.tails[0], self.outputs[0]
-        errors, blend = y - planes[LOCATION].reshape(shape), planes[LOCATION, 0].reshape(shape[1:])
-        factors = self.levels.factors(blend)
-        usual = squares[LONGEST] / np.maximum(masses[LONGEST], 1e-300)
-        components_learn(self._speeds, errors / factors, squares, masses)
-        self.levels.learn(blend, errors[0], usual)
-        stack_learn(
-            self._rates, y.ravel(), tail_candidates(), cdf_tables(), self.mixing[0], tails, outputs, planes,
-            self._likelihood, self._scores,
+        blend = planes[LOCATION, 0].reshape(shape)
+        error, usual = np.empty(shape), np.empty(shape)
+        mixture_learn(
+            self._speeds, self._rates, LONGEST, LEAST_FACTOR, LEAST_LOG_SCALE, y, self.levels.factors(blend),
+            tail_candidates(), cdf_tables(), self.squares[0], self.masses[0], self.mixing[0], self.tails[0],
+            self.outputs[0], planes, error, usual, self._likelihood, self._scores,
         )  # fmt: skip
-        np.maximum(tails[0], LEAST_FACTOR, out=tails[0])
-        np.maximum(outputs[0], LEAST_LOG_SCALE, out=outputs[0])
+        self.levels.learn(blend, error, usual)
         self._exchange(rests)
-        return self._scores.reshape(shape[1:])
+        return self._scores.reshape(shape)
 
 
 class StepSeriesCorrelation(_LearntArrays):
@@ -281,17 +272,10 @@ class StepSeriesCorrelation(_LearntArrays):
 
     def learn(self, scores: Array) -> None:
         """Learn from normal scores ``(horizon, n_series)``; NaN is missing."""
-        seen = ~np.isnan(scores)
-        z = np.where(seen, np.clip(scores, -SCORE_CLIP, SCORE_CLIP), 0.0)
-        known = seen.astype(np.float64)
-        for moments, counts, a, b in (
-            (self.steps, self.n_steps, z, known),
-            (self.series, self.n_series, z.T, known.T),
-        ):
-            moments *= CORRELATION_FORGETTING
-            moments += a @ a.T / a.shape[1]
-            counts *= CORRELATION_FORGETTING
-            counts += b @ b.T / a.shape[1]
+        z, known = np.empty((2, *scores.shape))
+        correlation_learn(
+            CORRELATION_FORGETTING, SCORE_CLIP, scores, self.steps, self.n_steps, self.series, self.n_series, z, known
+        )
 
     def copy(self) -> StepSeriesCorrelation:
         """A copy, which stays as it is while this one learns."""

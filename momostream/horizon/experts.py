@@ -157,7 +157,9 @@ class Experts:
             self.iterated.predict(past, ahead, located[self.at["iterated"]])
         for part, circuits in self.circuits.items():
             located[self.at[part]] = self.base(part, past.values, located) + self._predict(circuits, point)
-        return np.clip(located, *past.reach()), slopes
+        lowest, highest = past.reach()
+        np.maximum(located, lowest, out=located)
+        return np.minimum(located, highest, out=located), slopes
 
     def _predict(self, circuits: Circuits, point: Array) -> Array:
         """Changes that circuits expect, ``(n_trees, horizon, n_series)``; none where they know nothing."""
@@ -167,9 +169,9 @@ class Experts:
         return np.where(np.isfinite(std), location, 0.0).reshape(n, H, P)
 
     def _season_ago(self, past: Past, seasons: tuple[int, ...]) -> Array:
-        """The values of the same phase of the last season; the last values where there is none."""
+        """The values of the same phase of the last season; the last values, for all steps, where there is none."""
         if not seasons:
-            return np.broadcast_to(past.values, (self.horizon, self.n_series))
+            return past.values
         return past.earlier(seasons[0] * -(-self._steps // seasons[0]) - self._steps)
 
     # ------------------------------------------------------------------ as plain data

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from momostream.horizon.settings import HorizonSettings
+from momostream.kernels.forecasts import row_features
 
 __all__ = ["FeatureMap"]
 
@@ -134,6 +135,18 @@ class FeatureMap:
             shown[..., -1] = last_terms[self.kind]
         points = [shown[..., :1], values, shown[..., 1:], seasonal, changes[..., 0, :]]
         return f, np.concatenate(points, axis=-1)
+
+    def of_row(
+        self, number: float, series: Array, inputs: Array, first: int, now: int, last_terms: Array
+    ) -> tuple[Array, Array]:
+        """As `newest`, for one past, in one compiled call; it looks up the seasonal values itself."""
+        f, point = np.empty(self.n_features), np.empty(1 + self.n_coordinates)
+        row_features(
+            number, series, inputs, first, now, self.seasonal_lags, self.n_lags, self._n_waves,
+            self._seasonal.stop - self._seasonal.start, self._n_shown, -1 if self.kind is None else self.kind,
+            last_terms, f, point,
+        )  # fmt: skip
+        return f, point
 
     def point_names(
         self, series: Sequence[Hashable], inputs: Sequence[Hashable], terms: Sequence[str] = ()

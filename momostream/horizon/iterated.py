@@ -14,7 +14,8 @@ from scipy.linalg import lapack
 
 from momostream.horizon.calendar import Ahead
 from momostream.horizon.past import Past
-from momostream.kernels.horizon import ENOUGH_TO_CUT, ENOUGH_TO_SOLVE, iterate
+from momostream.kernels.forecasts import iterated_learn, largest_features
+from momostream.kernels.horizon import ENOUGH_TO_SOLVE, iterate
 from momostream.kernels.lags import LEVEL_PENALTY
 
 __all__ = ["IteratedLags"]
@@ -70,7 +71,7 @@ class IteratedLags:
         self.centre, self.squares = np.full(n_series, np.nan), np.zeros(n_series)
         self._find_origin()
         self.n_rows = self._since = 0
-        self._f = np.zeros(d)
+        self._f, self._change = np.zeros(d), np.zeros(n_series)
         self._own = [
             np.r_[0, 1 + p + n_series * np.arange(1 + self.n_changes), d - n_terms : d] for p in range(n_series)
         ]
@@ -80,21 +81,12 @@ class IteratedLags:
         if not self._is_complete:
             self.centre = np.where(np.isnan(self.centre) & (past.is_known > 0.0), past.values, self.centre)
             self._find_origin()
-        known = ~np.isnan(past.observed[past.last])
-        if past.last == past.first or not known.any():
+        if not iterated_learn(
+            past.series, past.first, past.last, self.n_changes, ahead.terms[0], self._origin,
+            past.observed[past.last], self.n_rows, REACH, self.W[0], self._f, self._change, self.squares, self.A,
+            self.C,
+        ):  # fmt: skip
             return
-        f = self._features(past.series, past.first, past.last - 1, ahead.terms[0])
-        change = past.values - past.series[past.last - 1, 0]
-        if self.n_rows > ENOUGH_TO_CUT:
-            usual = np.sqrt(self.squares / self.n_rows)
-            change = np.clip(change, -REACH * usual, REACH * usual)
-            largest = self._largest()
-            f = np.clip(f, -largest, largest)
-        # A missing value is taken to be as expected, and moves no weight.
-        change = np.where(known, change, f @ self.W[0])
-        self.squares += change**2
-        self.A += np.outer(f, f)
-        self.C += np.outer(f, change)
         self.n_rows += 1
         self._since += 1
         if self.n_rows >= ENOUGH_TO_SOLVE and self._since >= min(REFRESH, 1 + self.n_rows // 8):
@@ -115,8 +107,9 @@ class IteratedLags:
 
     def _largest(self) -> Array:
         """Up to which size features count; one that has not varied has no usual size."""
-        squares = np.diag(self.A)
-        return np.where(squares > 0.0, REACH * np.sqrt(squares / max(self.n_rows, 1)), np.inf)
+        largest = np.empty(len(self.A))
+        largest_features(REACH, self.n_rows, self.A, largest)
+        return largest
 
     def _solve(self) -> None:
         """Set the weights from the moments.  O(d^3)."""

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from momostream.horizon.past import Past
+from momostream.kernels.forecasts import level_log_factors
 from momostream.kernels.horizon import level_factors, level_learn
 
 __all__ = ["LevelScale"]
@@ -68,10 +69,7 @@ class LevelScale:
         if not self._is_ready:
             return
         level_learn(self._forgetting, LARGEST_SQUARE, location, errors, usual, self.knots, self.sums)
-        total = self.sums.sum(axis=2)
-        mean = (total[0] + PRIOR_ROWS) / (total[1] + PRIOR_ROWS)
-        squares = (self.sums[0] + PRIOR_ROWS * mean[:, None]) / (self.sums[1] + PRIOR_ROWS) / mean[:, None]
-        self.log_factors = 0.5 * np.log(np.clip(squares, LEAST**2, MOST**2))
+        level_log_factors(PRIOR_ROWS, LEAST, MOST, self.sums, self.log_factors)
 
     @property
     def _is_ready(self) -> bool:

@@ -24,6 +24,7 @@ from momostream.horizon.paths import Paths
 from momostream.horizon.ring import MadeForecast, Ring
 from momostream.horizon.seasons import find_season
 from momostream.horizon.settings import HorizonSettings
+from momostream.kernels.forecasts import tempered_errors
 from momostream.kernels.horizon import ALIKE
 
 __all__ = ["HorizonModel"]
@@ -175,8 +176,9 @@ class HorizonModel:
         """Compare the values of a row with all forecasts of them."""
         values, errors, planes = self.ring.recall(now, y, self.past, self._first_own, self.mixture.stands_still)
         self.blend.learn(errors)
-        away = np.abs(values.ravel() - planes[LOCATION, 3])
-        self.middle.learn(errors / np.sqrt(np.maximum(away, 0.1 * planes[1, 4])).reshape(values.shape))
+        tempered = np.empty_like(errors)
+        tempered_errors(values, errors, planes, tempered)
+        self.middle.learn(tempered)
         scores = self.mixture.learn(values, planes, self.ring.rests_of(now))
         if self.conformal is not None:
             self.conformal.learn(scores)
@@ -227,9 +229,8 @@ class HorizonModel:
     def _see(self, slot: int) -> None:
         """Put features and point of the newest row into a slot of the ring, and what the wide regression expects."""
         past, ring, wide = self.past, self.ring, self.experts.wide
-        earlier = past.earlier(self.features.seasonal_lags)
-        f, point = self.features.newest(
-            past.n_rows - 1.0, past.series, past.inputs, past.first, past.last, earlier, self._ahead.terms[-1]
+        f, point = self.features.of_row(
+            past.n_rows - 1.0, past.series, past.inputs, past.first, past.last, self._ahead.terms[-1]
         )
         ring.points[slot, : len(point)] = point
         ring.seen[slot] = past.n_rows - 1

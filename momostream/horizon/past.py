@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from momostream.kernels.forecasts import past_note, past_reach
 from momostream.kernels.horizon import past_append
 
 __all__ = ["Past"]
@@ -82,22 +83,20 @@ class Past:
         self.last += 1
         self.n_rows += 1
         # A missing value neither repeats the last one nor ends its repetition.
-        self.n_repeated = np.where(np.isnan(y), self.n_repeated, np.where(y == before, self.n_repeated + 1.0, 0.0))
+        past_note(y, before, self.n_repeated, self.lowest, self.highest)
         past_append(
             self.first, self.last, y, x, max(SLOW_STEP, 1.0 / self.n_rows), self.is_known, self.knows_input,
             self.n_missing, self.series, self.inputs, self.observed,
         )  # fmt: skip
-        np.fmin(self.lowest, y, out=self.lowest)
-        np.fmax(self.highest, y, out=self.highest)
         if x.size:
             np.maximum(self.input_sizes, np.abs(self.inputs[self.last, 0]), out=self.input_sizes)
 
     def reach(self) -> tuple[Array, Array]:
         """Between which values forecasts of each series lie: its range so far, and a margin that narrows with rows."""
-        margin = (MARGIN + EARLY_MARGIN / self.n_rows) * (self.highest - self.lowest)
+        low, high = np.empty_like(self.lowest), np.empty_like(self.highest)
         # A series without a value yet stays where it is.
-        lowest, highest = self.lowest - margin, self.highest + margin
-        return np.where(np.isnan(lowest), self.values, lowest), np.where(np.isnan(highest), self.values, highest)
+        past_reach(MARGIN + EARLY_MARGIN / self.n_rows, self.values, self.lowest, self.highest, low, high)
+        return low, high
 
     @property
     def values(self) -> Array:

@@ -13,8 +13,9 @@ from numpy.typing import NDArray
 
 from momostream.horizon.calendar import Ahead
 from momostream.horizon.past import Past
+from momostream.kernels.forecasts import wide_learn
 from momostream.kernels.horizon import ENOUGH_TO_CUT, N_BASIC, own_learn, own_predict, own_solve
-from momostream.kernels.lags import LEVEL_PENALTY, learn_linear, predict_linear
+from momostream.kernels.lags import LEVEL_PENALTY
 from momostream.stream.ridge import DiscountedRidge
 
 __all__ = ["OwnLags", "WideLags"]
@@ -176,7 +177,7 @@ class WideLags(DiscountedRidge):
         self.squares, self.masses = np.zeros((2, n_outputs))
         # Rows since the last refresh of each regression.
         self._since = [0] * len(penalties)
-        self._gain, self._mean = np.zeros(width), np.zeros(n_outputs)
+        self._gain, self._mean, self._error = np.zeros(width), np.zeros(n_outputs), np.zeros(n_outputs)
         self._measure()
 
     def cut(self, f: Array) -> Array:
@@ -194,27 +195,14 @@ class WideLags(DiscountedRidge):
 
         Returns the changes as they were learnt, cut where they are far beyond their usual size.
         """
-        missing = np.isnan(changes)
-        self.n_varied = self.forgetting * self.n_varied + (f != 0.0)
-        usual = np.sqrt(self.squares / np.maximum(self.masses, 1e-300))
-        # Neither one jump nor the stand-in for a missing value may be much larger than usual.
-        is_known = (self.masses > ENOUGH_TO_CUT) & (usual > 0.0)
-        largest = np.where(is_known, 2.0 * REACH * usual, np.inf)
-        changes = np.clip(changes, -largest, largest)
-        # A constant series says nothing about the size of its changes.
-        moved = ~missing & (changes != 0.0)
-        self.squares = np.where(moved, self.forgetting * self.squares + changes**2, self.squares)
-        self.masses = np.where(moved, self.forgetting * self.masses + 1.0, self.masses)
-        for k in range(len(self.penalties)):
-            c = predict_linear(self.width, f, self.P[k], self.W[k], self._gain, self._mean)
-            error = np.where(missing, 0.0, changes - self._mean)
-            if k == 0:
-                self._features[self._n_waiting] = f
-                self._targets[self._n_waiting] = np.where(missing, np.clip(self._mean, -usual, usual), changes)
-            learn_linear(self.width, self.forgetting, c, self._gain, error, self.P[k], self.W[k])
+        learnt = np.empty_like(changes)
+        wide_learn(
+            self.forgetting, REACH, f, changes, self.n_varied, self.squares, self.masses, self._gain, self._mean,
+            self._error, self.P, self.W, self._features[self._n_waiting], self._targets[self._n_waiting], learnt,
+        )  # fmt: skip
         self._n_waiting += 1
         self.n_rows += 1
-        return changes
+        return learnt
 
     def work(self) -> None:
         """Refresh the weights where that is due, for one penalty at a time."""

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from momostream.horizon.past import Past
+from momostream.kernels.forecasts import keep_forecast, keep_scores
 from momostream.kernels.horizon import recall
 
 __all__ = ["MadeForecast", "Recalled", "Ring"]
@@ -130,11 +131,8 @@ class Ring:
         slot = row % self.horizon
         self.kept[slot], self.scores[slot] = row, np.nan
         self.rests[slot] = rests
-        self.located[slot] = made.located.swapaxes(0, 1)
-        self.slopes[slot] = made.slopes.swapaxes(0, 1)
+        keep_forecast(made.located, made.slopes, made.planes, self.located[slot], self.slopes[slot], self.planes[slot])
         self.blend_slope[slot] = made.blend_slope
-        shape = (*made.planes.shape[:2], self.horizon, -1)
-        self.planes[slot] = made.planes.reshape(shape).transpose(2, 0, 1, 3)
 
     def recall(self, row: int, y: Array, past: Past, own: int, stands_still: Array) -> Recalled:
         """The forecasts of a row that has just come with values ``y``, given the inputs that came.
@@ -154,9 +152,7 @@ class Ring:
 
     def add_scores(self, row: int, scores: Array) -> None:
         """Keep the normal scores ``(horizon, n_series)`` of a row under the forecasts of it."""
-        n = min(self.horizon, row)
-        steps = self._steps[:n]
-        self.scores[(row - steps) % self.horizon, steps - 1] = scores[:n]
+        keep_scores(row, scores, self.scores)
 
     @property
     def nbytes(self) -> int:

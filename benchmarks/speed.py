@@ -18,6 +18,7 @@ import gc
 import hashlib
 import json
 import math
+import os
 import subprocess
 import sys
 import tempfile
@@ -41,11 +42,13 @@ from benchmarks.harness import (
     in_this_process,
     keep_result,
     kept_results,
+    one_thread,
     options_unless_task,
     origin,
     table,
     write_results,
 )
+from benchmarks.tools.speed_cases import CASES, FORECASTS
 from momostream import MOMoGPForecaster, MOMoGPRegressor
 from momostream.kernels.cholesky import solve_lower
 from momostream.stream.tree import Gate, Tree
@@ -442,6 +445,41 @@ def cold_start(n_rows: int) -> Answer:
     return answer(["python", "import", "first learn_one", "first predict_one", "sum"], [[*parts, sum(parts)]], [])
 
 
+def before(n_rows: int) -> Answer:
+    """CPU microseconds of an earlier checkout and of this one, in turns: medians, means and the first 100 rows.
+
+    ``MOMOSTREAM_BEFORE`` names the checkout; without it, this one is compared with itself. Regressor: 8 inputs, 6
+    targets, with and without intervals; forecaster: series x steps, learnt and forecast; means of 1,000 rows by the
+    model of a table.
+    """
+    trees = {"before": os.environ.get("MOMOSTREAM_BEFORE", str(ROOT)), "now": str(ROOT)}
+    lines: list[list[Any]] = []
+    ratio: dict[tuple[str, str], float] = {}
+    now: dict[str, dict[str, float]] = {}
+    for case in CASES:
+        command = [sys.executable, str(ROOT / "benchmarks" / "tools" / "speed_cases.py"), case, str(n_rows)]
+        found = {}
+        for name, tree in trees.items():
+            environment = {**one_thread(), "PYTHONPATH": tree}
+            found[name] = json.loads(subprocess.check_output(command, text=True, cwd=tree, env=environment))
+        now[case] = found["now"]
+        for figure, old in found["before"].items():
+            ratio[case, figure] = found["now"][figure] / old
+            lines.append([case, figure, old, found["now"][figure], ratio[case, figure]])
+    forecasts = [f"{P} x {H}" for P, H in FORECASTS]
+    both = now["regressor, interval"]["median"] / now["regressor"]["median"]
+    targets = [
+        at_most("regressor row, median over before", ratio["regressor", "median"], 0.45),
+        at_most("regressor row, mean over before", ratio["regressor", "mean"], 0.5),
+        at_most("regressor, first 100 rows over before", ratio["regressor", "first"], 0.4),
+        at_most("regressor row with interval over plain row", both, 1.3),
+        at_most("interval of a 7 x 24 forecast, ms", now["7 x 24"]["interval"] / 1e3, 0.4),
+        *(at_most(f"forecaster row {case}, median over before", ratio[case, "median"], 0.4) for case in forecasts),
+        at_least("means of 1,000 rows: speed-up", 1.0 / ratio["means", "median"], 10.0),
+    ]
+    return answer(["case", "figure", "before", "now", "ratio"], lines, targets)
+
+
 @dataclass
 class Question:
     """How to answer, on how many rows, and on how many in a quick run."""
@@ -462,6 +500,7 @@ QUESTIONS = {
     "depth": Question(depth, 30_000, 1_500),
     "memory": Question(memory, 10_000, 1_000),
     "cold_start": Question(cold_start, 1, 1),
+    "before": Question(before, 1_500, 150),
 }
 
 

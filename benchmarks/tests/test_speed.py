@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from itertools import islice
 
 import numpy as np
@@ -9,6 +10,7 @@ import pytest
 from numpy.testing import assert_array_equal
 
 from benchmarks import speed
+from benchmarks.tools import speed_cases
 from momostream import MOMoGPRegressor
 
 
@@ -92,3 +94,25 @@ def test_a_budget_that_changes_predictions_is_found(monkeypatch):
 
 def test_a_budget_that_changes_nothing_passes():
     assert speed.budget(150)["targets"][0]["passed"]
+
+
+@pytest.mark.parametrize("case", speed.CASES)
+def test_cases_that_are_compared_with_an_earlier_checkout_run(case):
+    assert min(speed_cases.measure(case, 24).values()) > 0.0
+
+
+def test_the_comparison_says_how_much_was_gained(monkeypatch):
+    def run(command, **options):
+        is_before = options["env"]["PYTHONPATH"] == "elsewhere"
+        figures = {"median": 100.0, "mean": 100.0, "first": 100.0, "interval": 300.0}
+        return json.dumps({name: value * (1.0 if is_before else 0.5) for name, value in figures.items()})
+
+    monkeypatch.setenv("MOMOSTREAM_BEFORE", "elsewhere")
+    monkeypatch.setattr(speed.subprocess, "check_output", run)
+    found = speed.before(10)
+    assert {line[4] for line in found["lines"]} == {0.5}
+    passed = {target["what"]: target["passed"] for target in found["targets"]}
+    assert passed["regressor row, mean over before"]
+    assert not passed["regressor row, median over before"]
+    assert passed["interval of a 7 x 24 forecast, ms"]
+    assert not passed["means of 1,000 rows: speed-up"]

@@ -141,7 +141,7 @@ def without_password(text: str) -> str:
     >>> without_password("mqtt://me:secret@host/rows"), without_password("kafka://host/rows?sasl.password=secret")
     ('mqtt://host/rows', 'kafka://host/rows')
     """
-    return re.sub(r"(kafka://[^?]*)\?.*", r"\1", re.sub(r"//[^/@]*@", "//", text), flags=re.IGNORECASE)
+    return re.sub(r"([a-z]+://[^?]*)\?.*", r"\1", re.sub(r"//[^/@]*@", "//", text), flags=re.IGNORECASE)
 
 
 def plan_for(feed: Any, columns: Columns, level: float = 0.9, every: int = 1, key: str | None = None) -> Plan:

@@ -79,10 +79,14 @@ def run(
     predictions is cut back to the last commit and continued from there. Standard input cannot be read again: there, the
     run continues with the rows that arrive.
     """
+    from momostream.feeds.secrets import check_no_password
+
     if display.serve is not None:
         require_serve("--serve")
     request = RunRequest(feed, columns, key, predictions, alarms, storing, display, reading, file_format, model, quiet)
     request.check()
+    for option, address in {"FEED": feed, **request.destinations}.items():
+        check_no_password(option, address)
     with request.open_feed() as source:
         # Only now: errors found so far need not wait for these imports.
         import_models(columns.horizon is not None, quiet)

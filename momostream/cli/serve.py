@@ -125,7 +125,7 @@ def _serve_farm(farm: Farm, requests: dict[str, ServedRequest]) -> None:
 
 def _webhooks(farm: Farm, requests: dict[str, ServedRequest]) -> Iterator[Any]:
     """What sends the alarms of each store to each address."""
-    from momostream.serve.security import read_secret
+    from momostream.feeds.secrets import read_secret
     from momostream.serve.webhooks import Webhook
 
     for config in farm.webhooks:
@@ -199,7 +199,7 @@ def request_for(farm: Farm, feed: FeedConfig) -> ServedRequest:
     store = farm.path(feed.store or f"{feed.name}.db")
     bad_rows = None if feed.bad_rows is None else BadRows(feed.bad_rows)
     return ServedRequest(
-        feed=feed.source if feed.is_pushed or "://" in feed.source else os.fspath(farm.path(feed.source)),
+        feed=feed.source if feed.is_pushed else _address(farm, feed.source),
         columns=Columns(list(feed.targets) or None, list(feed.inputs) or None, feed.horizon, feed.time),
         key=feed.key,
         predictions=Predictions(
@@ -223,9 +223,14 @@ def request_for(farm: Farm, feed: FeedConfig) -> ServedRequest:
 
 
 def _destination(farm: Farm, name: str | None) -> str | None:
-    if name is None or name in {"-", "store"} or "://" in name:
-        return name
-    return os.fspath(farm.path(name))
+    return name if name is None or name in {"-", "store"} else _address(farm, name)
+
+
+def _address(farm: Farm, name: str) -> str:
+    """A path or URL: relative paths, also those of certificates and secrets, begin at the folder of the file."""
+    from momostream.feeds.secrets import relative_to
+
+    return relative_to(farm.folder, name) if "://" in name else os.fspath(farm.path(name))
 
 
 # ---------------------------------------------------------------------- a page about one run

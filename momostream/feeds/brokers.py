@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from momostream.feeds.kafka import KafkaFeed, KafkaOutlet
 from momostream.feeds.messages import PORTS, Outlet, Trouble
-from momostream.feeds.mqtt import MqttFeed, MqttOutlet
+from momostream.feeds.mqtt import MqttFeed
+from momostream.feeds.mqtt_outlet import MqttOutlet
 
 __all__ = ["KafkaFeed", "KafkaOutlet", "MqttFeed", "MqttOutlet", "Outlet", "is_broker", "open_outlet"]
 

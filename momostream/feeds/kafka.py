@@ -19,9 +19,18 @@ from momostream.feeds.messages import (
     retry,
     send_in_slices,
 )
+from momostream.feeds.secrets import LOGIN, read_login
 from momostream.feeds.source import FeedError
 
 __all__ = ["KafkaFeed", "KafkaOutlet"]
+
+# Settings under the names that other addresses have, and their names in librdkafka.
+_NAMES = {
+    "user": "sasl.username",
+    "ca": "ssl.ca.location",
+    "cert": "ssl.certificate.location",
+    "key": "ssl.key.location",
+}
 
 # Seconds between looks for new partitions.
 _LOOK = 60.0
@@ -35,6 +44,24 @@ def _confluent_kafka() -> Any:
     return confluent_kafka
 
 
+def _settings(address: Address) -> dict[str, str]:
+    """Settings of an address for librdkafka, with its login."""
+    given = {_NAMES.get(name, name): value for name, value in address.settings.items()}
+    try:
+        login = read_login(given, given.get("sasl.username"), given.get("sasl.password"), "MOMOSTREAM_KAFKA_PASSWORD")
+    except (ValueError, OSError) as error:
+        raise ValueError(f"{address.name}: {error}") from None
+    settings = {name: value for name, value in given.items() if name not in LOGIN}
+    uses_tls = any(name.startswith("ssl.") for name in settings)
+    if login.user is not None:
+        settings["sasl.password"] = login.password or ""
+        # Without TLS, the password could be read on its way.
+        settings = {"security.protocol": "SASL_SSL", "sasl.mechanism": "PLAIN"} | settings
+    elif uses_tls:
+        settings = {"security.protocol": "SSL"} | settings
+    return settings
+
+
 class KafkaFeed(BrokerFeed):
     """Rows of a Kafka topic, each of them once.
 
@@ -46,8 +73,11 @@ class KafkaFeed(BrokerFeed):
     Parameters
     ----------
     url
-        ``kafka://host[:9092][,host2]/topic``, followed by settings of librdkafka where needed:
-        ``?security.protocol=SASL_SSL&sasl.username=...``.
+        ``kafka://host[:9092][,host2]/topic``, followed by settings of librdkafka where needed, as
+        ``?sasl.mechanism=SCRAM-SHA-512&user=ann&password_file=kafka.secret&ca=plant.pem``. ``user``, ``ca``, ``cert``
+        and ``key`` are short names; ``password_file`` or ``password_env`` says where the password is, else it is in
+        ``MOMOSTREAM_KAFKA_PASSWORD``. With a user, the protocol is SASL_SSL and the mechanism PLAIN, unless others
+        are named.
     columns
         Fields of numbers; those of objects inside the object are called ``"sensor.wind"``.
     time, key
@@ -209,7 +239,7 @@ class KafkaFeed(BrokerFeed):
             "error_cb": self._note_error,
         }
         try:
-            return self._kafka.Consumer(settings | address.settings)
+            return self._kafka.Consumer(settings | _settings(address))
         except self._kafka.KafkaException as error:
             raise ValueError(f"{self.name}: {error.args[0].str()}") from None
 
@@ -359,6 +389,6 @@ class KafkaOutlet:
             "log_level": 2,  # else librdkafka writes to standard error
         }
         try:
-            return self._kafka.Producer(settings | self._address.settings)
+            return self._kafka.Producer(settings | _settings(self._address))
         except self._kafka.KafkaException as error:
             raise ValueError(f"{self.name}: {error.args[0].str()}") from None

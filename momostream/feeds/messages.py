@@ -23,7 +23,7 @@ __all__ = [
     "send_in_slices",
 ]
 
-PORTS = {"mqtt": 1883, "kafka": 9092}
+PORTS = {"mqtt": 1883, "mqtts": 8883, "kafka": 9092}
 # Seconds without a message after which a feed gives None.
 PAUSE = 0.2
 # Seconds between attempts to reach a broker: the first and the longest.
@@ -58,6 +58,11 @@ class Address(NamedTuple):
     topic: str
     settings: dict[str, str]
 
+    @property
+    def is_encrypted(self) -> bool:
+        """Whether the address asks for TLS by its scheme."""
+        return self.name.startswith("mqtts:")
+
 
 def read_address(url: str, scheme: str) -> Address:
     """Read a URL.
@@ -71,16 +76,17 @@ def read_address(url: str, scheme: str) -> Address:
     # In topics # stands for all levels below; in URLs it begins a fragment.
     parts = urlsplit(url.replace("#", "%23"))
     topic = unquote(parts.path[1:])
-    form = {"mqtt": "mqtt://[user:password@]host[:1883]/topic", "kafka": "kafka://host[:9092][,host]/topic"}[scheme]
+    form = {"mqtt": "mqtt[s]://[user@]host[:1883]/topic", "kafka": "kafka://host[:9092][,host]/topic"}[scheme]
+    found = parts.scheme.lower()
     # Nothing of the URL in the message: it may hold a password.
-    if parts.scheme.lower() != scheme or not parts.netloc or not topic:
+    if found not in {scheme, "mqtts" if scheme == "mqtt" else ""} or not parts.netloc or not topic:
         raise ValueError(f"the URL of a broker has the form {form}")
     settings = dict(parse_qsl(parts.query, keep_blank_values=True))
     try:
         if scheme == "mqtt":
             user, password = (None if part is None else unquote(part) for part in (parts.username, parts.password))
-            host, port = parts.hostname or "", parts.port or PORTS[scheme]
-            return Address(f"mqtt://{host}:{port}/{topic}", host, port, user, password, topic, settings)
+            host, port = parts.hostname or "", parts.port or PORTS[found]
+            return Address(f"{found}://{host}:{port}/{topic}", host, port, user, password, topic, settings)
         hosts = [host if re.search(r":\d+$", host) else f"{host}:{PORTS[scheme]}" for host in parts.netloc.split(",")]
         if "@" in parts.netloc:
             raise ValueError

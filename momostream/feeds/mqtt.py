@@ -1,4 +1,4 @@
-"""Rows from MQTT and texts back to it, through paho-mqtt, which is imported when a feed or outlet is opened."""
+"""Rows from MQTT, through paho-mqtt, which is imported when a feed is opened."""
 
 from __future__ import annotations
 
@@ -8,49 +8,34 @@ import threading
 import time as clock
 import zlib
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
-from urllib.parse import quote
 
 from momostream.feeds.formats import BadRow, Rejected, Row, shown
 from momostream.feeds.messages import (
     LONGEST_DELAY,
     PAUSE,
     Address,
-    Attempts,
     AwayError,
     BrokerFeed,
     Trouble,
     read_address,
     retry,
-    send_in_slices,
 )
+from momostream.feeds.mqtt_client import PASSING, check_settings, import_paho, make_client, reason_of
 from momostream.feeds.source import FeedError
 
-__all__ = ["MqttFeed", "MqttOutlet"]
+__all__ = ["MqttFeed"]
 
 # The most that MQTT allows. Mosquitto's own limit is 20, and a commit of thousands of rows would wait forever.
 _MAX_UNACKNOWLEDGED = 65535
 _NEVER = 0xFFFFFFFF
-# Reasons of a broker to reject a client for now: unavailable, busy, quota exceeded, too many connections.
-_PASSING = {0x88, 0x89, 0x97, 0x9F}
 _TAKEN_OVER = 0x8E
 _SESSION_LOST = "the broker came back without the session of this client: rows may be missing"
 # This many new messages of a topic with old numbers in a row: its publisher has restarted its numbering.
 _RESTARTED = 100
 # This many connections in a row, each shorter than this (s): two clients take one session from each other.
 _N_SHORT, _SHORT = 3, 3.0
-
-
-def _paho() -> Any:
-    try:
-        import paho.mqtt.client
-        import paho.mqtt.packettypes
-        import paho.mqtt.properties
-        import paho.mqtt.subscribeoptions
-    except ModuleNotFoundError:
-        raise ValueError("MQTT needs paho-mqtt: pip install 'momostream[mqtt]'") from None
-    return paho.mqtt
 
 
 class _Delivery(NamedTuple):
@@ -81,8 +66,10 @@ class MqttFeed(BrokerFeed):
     Parameters
     ----------
     url
-        ``mqtt://[user:password@]host[:1883]/topic/filter/+/rows``, with the wildcards of MQTT; ``?client_id=...``
-        after it names the session.
+        ``mqtt://[user@]host[:1883]/topic/filter/+/rows``, with the wildcards of MQTT, or ``mqtts://`` for TLS, port
+        8883. Settings follow, as ``?client_id=farm&ca=plant.pem``: ``client_id`` names the session; ``password_file``
+        or ``password_env`` says where the password is, else it is in ``MOMOSTREAM_MQTT_PASSWORD``; ``ca`` is a file
+        with certificates of authorities, ``cert`` and ``key`` are those of this client.
     columns
         Fields of numbers; those of objects inside the object are called ``"sensor.wind"``.
     time, key
@@ -147,10 +134,7 @@ class MqttFeed(BrokerFeed):
         on_trouble: Trouble | None = None,
     ) -> None:
         address = read_address(url, "mqtt")
-        if unknown := address.settings.keys() - {"client_id"}:
-            raise ValueError(
-                f"{address.name}: unknown setting {', '.join(sorted(unknown))}; only client_id is supported"
-            )
+        check_settings(address, "client_id")
         # A wildcard in the name of a client defeats the access rules of some brokers.
         readable = re.sub(r"\W+", "-", address.topic).strip("-")
         made = f"momostream-{readable}-{zlib.crc32(address.topic.encode()):08x}"
@@ -325,21 +309,14 @@ class MqttFeed(BrokerFeed):
             return is_current
 
     def _make_client(self, address: Address) -> Any:
-        mqtt = _paho()
-        client = mqtt.client.Client(
-            mqtt.client.CallbackAPIVersion.VERSION2,
-            client_id=self.client_id,
-            protocol=mqtt.client.MQTTv5,
-            manual_ack=True,
-        )
-        client.username_pw_set(address.user, address.password)
+        client = make_client(address, client_id=self.client_id, manual_ack=True)
         client.reconnect_delay_set(1, int(LONGEST_DELAY))
         client.on_connect, client.on_disconnect = self._note_connect, self._note_disconnect
         client.on_subscribe, client.on_message = self._note_subscribe, self._note_message
         return client
 
     def _connect(self, address: Address, patience: float) -> None:
-        mqtt = _paho()
+        mqtt = import_paho()
         properties = mqtt.properties.Properties(mqtt.packettypes.PacketTypes.CONNECT)
         properties.SessionExpiryInterval = _NEVER
         properties.ReceiveMaximum = _MAX_UNACKNOWLEDGED
@@ -350,7 +327,7 @@ class MqttFeed(BrokerFeed):
             try:
                 self._client.connect(address.hosts, address.port, clean_start=False, properties=properties)
             except OSError as error:
-                raise AwayError(f"the broker cannot be reached: {error.strerror or error}") from None
+                raise AwayError(reason_of(error, self.name)) from None
 
         retry(connect, deadline, self._report, self.name)
         self._client.loop_start()
@@ -362,7 +339,7 @@ class MqttFeed(BrokerFeed):
 
     def _note_connect(self, client: Any, _: Any, flags: Any, reason: Any, properties: Any) -> None:
         if reason.is_failure:
-            if reason.value in _PASSING:
+            if reason.value in PASSING:
                 self._note_away(f"the broker rejects connections: {reason}")
             else:
                 self._fail(f"the broker rejects client {shown(self.client_id)}: {reason}")
@@ -377,7 +354,7 @@ class MqttFeed(BrokerFeed):
             self._has_reported_away = False
             self._connected_at = clock.monotonic()
         # A retained message is an old row from before the session.
-        options = _paho().subscribeoptions.SubscribeOptions(qos=1, retainHandling=2)
+        options = import_paho().subscribeoptions.SubscribeOptions(qos=1, retainHandling=2)
         client.subscribe(self.topic, options=options)
 
     def _note_subscribe(self, client: Any, _: Any, packet: int, reasons: list[Any], properties: Any) -> None:
@@ -426,153 +403,3 @@ def _sequence(cells: Mapping[str, Any], field: str) -> int:
     if type(value) is int:
         return value
     raise BadRow("the sequence is missing" if value is None else f"{shown(value)} is not an integer", field)
-
-
-class MqttOutlet:
-    """Publishes numbered texts to an MQTT topic, with QoS 1.
-
-    A text is sent again when it is not certain that it has arrived. Its number is the user property ``number``, by
-    which receivers can drop repetitions.
-
-    Parameters
-    ----------
-    url
-        ``mqtt://[user:password@]host[:1883]/topic``; ``{key}`` in the topic stands for the key of each text.
-    patience
-        Seconds to wait for an answer.
-    on_trouble
-        Called with one line, once for each loss of the broker.
-
-    Attributes
-    ----------
-    name : str
-        The URL without user and password.
-    """
-
-    def __init__(self, url: str, *, patience: float = 10.0, on_trouble: Trouble | None = None) -> None:
-        self._address = read_address(url, "mqtt")
-        if self._address.settings:
-            raise ValueError(f"{self._address.name}: settings are not supported where messages are published")
-        if re.search(r"[+#]", self._address.topic):
-            raise ValueError(f"{self._address.name}: cannot publish to a topic with the wildcards + and #")
-        _paho()
-        self.name, self.patience = self._address.name, patience
-        self._on_trouble = on_trouble
-        self._attempts = Attempts()
-        self._client: Any = None
-        # Written by paho's thread.
-        self._changed = threading.Condition()
-        self._answer: Any = None
-        self._is_lost = False
-        self._confirmed: dict[int, Any] = {}
-
-    def send(self, lines: Iterable[tuple[int, str | int | None, str]]) -> int:
-        """Publish texts and wait for the broker to have them.
-
-        Parameters
-        ----------
-        lines
-            Numbers that grow, keys, and texts.
-
-        Returns
-        -------
-        int
-            The last number up to which the broker has all texts; 0 where it has none. All others are to be sent again.
-
-        Raises
-        ------
-        FeedError
-            The broker is there and does not accept them: waiting does not help.
-        """
-        return send_in_slices(lines, self._send_slice)
-
-    def close(self) -> None:
-        """Leave the broker."""
-        if self._client is not None:
-            self._client.disconnect()
-            self._client.loop_stop()
-            self._client = None
-
-    def _send_slice(self, lines: list[tuple[int, str | int | None, str]]) -> int:
-        if self._client is None and not (self._attempts.is_due() and self._connect()):
-            return 0
-        mqtt = _paho()
-        self._confirmed.clear()
-        packets = []
-        for number, key, text in lines:
-            properties = mqtt.properties.Properties(mqtt.packettypes.PacketTypes.PUBLISH)
-            properties.UserProperty = ("number", str(number))
-            topic = self._topic(key)
-            packets.append(self._client.publish(topic, text.encode(), qos=1, properties=properties).mid)
-        self._wait_for_all(len(packets))
-        n_sent = 0
-        for packet in packets:
-            if packet not in self._confirmed:
-                self._give_up("the connection to the broker is lost" if self._is_lost else "the broker does not answer")
-                break
-            if self._confirmed[packet].is_failure:
-                self.close()
-                raise FeedError(f"{self.name}: the broker does not accept messages: {self._confirmed[packet]}")
-            n_sent += 1
-        else:
-            self._attempts.note(succeeded=True)
-        return n_sent
-
-    def _topic(self, key: str | int | None) -> str:
-        # Characters that topics must not have are quoted as in URLs, so that no two keys share a topic.
-        shown_key = "" if key is None else quote(str(key), safe="/ :;,=@&$!*()[]'")
-        return self._address.topic.replace("{key}", shown_key)
-
-    def _connect(self) -> bool:
-        client = _paho().client
-        self._answer, self._is_lost = None, False
-        # A new client for each connection: paho would send again by itself what the caller sends again too.
-        self._client = client.Client(
-            client.CallbackAPIVersion.VERSION2, protocol=client.MQTTv5, reconnect_on_failure=False
-        )
-        self._client.username_pw_set(self._address.user, self._address.password)
-        self._client.connect_timeout = max(0.1, min(5.0, self.patience))
-        self._client.on_connect = lambda _c, _u, _f, reason, _p: self._note(answer=reason)
-        self._client.on_disconnect = lambda *_: self._note(lost=True)
-        self._client.on_publish = lambda _c, _u, packet, reason, _p: self._note(confirmed=(packet, reason))
-        try:
-            self._client.connect(self._address.hosts, self._address.port)
-        except OSError as error:
-            self._give_up(f"the broker cannot be reached: {error.strerror or error}")
-            return False
-        self._client.loop_start()
-        self._wait_for(lambda: self._answer is not None or self._is_lost)
-        if self._answer is None:
-            self._give_up("the broker does not answer")
-            return False
-        if self._answer.is_failure:
-            self._give_up(what := f"the broker rejects this client: {self._answer}")
-            if self._answer.value not in _PASSING:
-                raise FeedError(f"{self.name}: {what}")
-            return False
-        return True
-
-    def _give_up(self, what: str) -> None:
-        """Stop until the next attempt."""
-        self.close()
-        if self._attempts.note(succeeded=False) and self._on_trouble is not None:
-            self._on_trouble(f"{self.name}: {what}")
-
-    def _note(self, answer: Any = None, confirmed: tuple[int, Any] | None = None, lost: bool = False) -> None:
-        with self._changed:
-            self._answer = answer or self._answer
-            self._is_lost |= lost
-            if confirmed is not None:
-                self._confirmed[confirmed[0]] = confirmed[1]
-            self._changed.notify_all()
-
-    def _wait_for(self, condition: Callable[[], bool]) -> bool:
-        with self._changed:
-            return self._changed.wait_for(condition, self.patience)
-
-    def _wait_for_all(self, n_packets: int) -> None:
-        n_before = -1
-        # For as long as some are confirmed: a slow broker is not a lost one.
-        while n_before < len(self._confirmed) < n_packets and not self._is_lost:
-            n_before = len(self._confirmed)
-            self._wait_for(lambda n=n_before: self._is_lost or len(self._confirmed) > n)  # type: ignore[misc]

@@ -38,7 +38,8 @@ def source_name(feed: Source) -> str:
     ('farm.csv', 'mqtt:farm/+/rows')
     """
     scheme, mark, rest = feed.name.partition("://")
-    return f"{scheme}:{rest.partition('/')[2]}" if mark else Path(feed.name).name
+    # With or without TLS, it is the same feed.
+    return f"{scheme.replace('mqtts', 'mqtt')}:{rest.partition('/')[2]}" if mark else Path(feed.name).name
 
 
 class Commits:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import hmac
 import ipaddress
-import os
 import time as clock
 from collections import OrderedDict
 from collections.abc import Mapping
@@ -14,12 +13,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
+from momostream.feeds.secrets import read_secret
 from momostream.serve.config import ServeConfig
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-__all__ = ["COOKIE", "Guard", "Rates", "Tokens", "check_address", "is_loopback", "read_secret"]
+__all__ = ["COOKIE", "Guard", "Rates", "Tokens", "check_address", "is_loopback"]
 
 #: Cookie that the page has after a token was entered.
 COOKIE = "momostream"
@@ -90,18 +90,6 @@ class Tokens:
             right for right in known if hmac.compare_digest(given.encode(errors="replace"), self.cookie(right).encode())
         ]
         return found[0] if found else None
-
-
-def read_secret(variable: str, file: str | None, folder: Path) -> str | None:
-    """A secret of the environment, else the first line of a file; None if there is neither."""
-    if os.environ.get(variable):
-        return os.environ[variable].strip()
-    if file is None:
-        return None
-    lines = (folder / file).read_text(encoding="utf-8").splitlines()
-    if not lines or not lines[0].strip():
-        raise ValueError(f"{file}: the file of a secret is empty")
-    return lines[0].strip()
 
 
 def check_address(config: ServeConfig, tokens: Tokens) -> str | None:

@@ -352,7 +352,7 @@ def test_mqtt_options(shared_mosquitto):
         MqttFeed(shared_mosquitto.url("rows"), "power")
     with pytest.raises(ValueError, match="wildcards"):
         MqttOutlet(shared_mosquitto.url("rows/#"))
-    with pytest.raises(ValueError, match="settings are not supported"):
+    with pytest.raises(ValueError, match="unknown setting a; there is user"):
         MqttOutlet(shared_mosquitto.url("rows?a=1"))
 
 

@@ -90,3 +90,9 @@ def test_limits_must_have_the_shape_of_the_distribution() -> None:
     base, _ = random_marginals(0)
     with pytest.raises(ValueError, match="expected limits of shape"):
         LimitedMarginals(base, np.zeros((1, 2)), np.ones((1, 2)))
+
+
+def test_means_within_limits_and_missing_ones_stay():
+    limits = np.array([[0.0, 0.0], [100.0, 100.0], [0.0, 0.0], [0.0, 5.0]])
+    assert_allclose(held(limits, np.array([3.0, np.nan])), [3.0, np.nan])
+    assert_allclose(held(limits, np.array([103.0, np.nan])), [100.0, np.nan])

@@ -799,7 +799,8 @@ class NaiveReadings:
             limit = 0.5 * (1.0 + 100.0 / self.moves) * self.reach()
             if self.repeats > 0.3 * len(self.taken):
                 limit = max(limit, 4.0 * self.reach())
-            judged = self.moves >= 30 and self.reach() > 0.0 and size > 0.0
+            has_rested = len(self.taken) >= 200 and jump > 2.0 * abs(self.taken[-1])
+            judged = self.moves >= (5 if has_rested else 30) and self.reach() > 0.0 and size > 0.0
             verdict = int(judged and outside > limit and jump > 2.0 * size)
             if y in self.codes and (verdict or (outside > 0.02 * self.reach() and jump > usual)):
                 verdict = 2
@@ -847,7 +848,7 @@ class NaiveReadings:
                 self.need = 2.0
             elif size > 0.0:
                 doublings = max(np.log2(jump / (2.0 * size)) - 2.0, 0.0)
-                self.need = min(2.0 + 2.0 * doublings, 50.0 if self.moves >= 200 else 2.0)
+                self.need = min(2.0 + 6.0 * doublings, 50.0 if len(self.taken) >= 200 else 2.0)
         need = self.need
         if verdict == 2:
             need = 200

@@ -21,8 +21,10 @@ N, LAST, GAP, RUN, REPEATS, MOVES, HELD, HELD_AT, NEED, SINCE = range(10)
 CHANGES, HIGH, LOW, BEFORE, RUNS = 10, 13, 16, 19, 28
 N_STATE = 31
 
-# Nothing is judged before this many moves; criteria are stricter, by a part of so many moves, while there are few.
-LEAST_MOVES, YOUNG = 30.0, 100.0
+# Nothing is judged before this many moves; criteria are stricter, by a part of so many moves, while there are few. A
+# column that has rested through so many readings is judged after fewer moves, if the jump is so many times the last
+# reading: a pegged rate that is set anew jumps by less.
+LEAST_MOVES, YOUNG, MATURE, MATURE_MOVES, RESTING_JUMP = 30.0, 100.0, 200.0, 5.0, 2.0
 # A reading out of range by this part of the range, after a jump of so many of the largest usual changes. A column that
 # rests in this share of its readings, such as a pegged rate, has shown little of its range: more is asked of it.
 OUTSIDE, FAR_JUMP, RESTING, RESTING_OUTSIDE = 0.5, 2.0, 0.3, 4.0
@@ -30,10 +32,10 @@ OUTSIDE, FAR_JUMP, RESTING, RESTING_OUTSIDE = 0.5, 2.0, 0.3, 4.0
 HEAVIEST = 4.0
 # Held readings after which a change of level is taken up: for a jump that is just too far (a turbine that leaves its
 # rated power after days) and up to so many doublings of it, more for each further doubling, at
-# most, for equal readings of a series that otherwise moves, for codes of missing readings. A column with fewer moves
-# than this has not shown its range yet (radiation before the first sunrise): a few readings are enough.
-FIRST_NEED, NEED_PER_DOUBLING, MOST_NEED, EQUAL_NEED, CODE_NEED = 2.0, 2.0, 50.0, 24.0, 200.0
-MATURE, YOUNG_NEED, FREE_DOUBLINGS = 200.0, 2.0, 2.0
+# most, for equal readings of a series that otherwise moves, for codes of missing readings. A column with fewer readings
+# than `MATURE` has not shown its range yet (radiation before the first sunrise): a few readings are enough.
+FIRST_NEED, NEED_PER_DOUBLING, MOST_NEED, EQUAL_NEED, CODE_NEED = 2.0, 6.0, 50.0, 24.0, 200.0
+YOUNG_NEED, FREE_DOUBLINGS = 2.0, 2.0
 # A code counts if it is out of range by this part of the range.
 CODE_OUTSIDE = 0.02
 # A level that a series left so many rows ago is known.
@@ -60,7 +62,9 @@ def _keep_largest(state, at, value, sign):
 def _suspicion(y, state, jump, outside, size):
     """Whether a reading is a jump too far; `size` is the largest usual change, widened for what is not known."""
     reach = state[HIGH + 2] - state[LOW + 2]
-    if state[MOVES] < LEAST_MOVES or reach <= 0.0 or size <= 0.0:
+    has_rested = state[N] >= MATURE and jump > RESTING_JUMP * abs(state[LAST])
+    least = MATURE_MOVES if has_rested else LEAST_MOVES
+    if state[MOVES] < least or reach <= 0.0 or size <= 0.0:
         return GOOD
     widened = OUTSIDE * (1.0 + YOUNG / state[MOVES]) * reach
     if state[REPEATS] > RESTING * state[N]:
@@ -94,7 +98,7 @@ def _hold(y, jump, outside, size, verdict, state):
             state[NEED] = FIRST_NEED
         elif size > 0.0:
             doublings = max(math.log2(jump / (FAR_JUMP * size)) - FREE_DOUBLINGS, 0.0)
-            most = MOST_NEED if state[MOVES] >= MATURE else YOUNG_NEED
+            most = MOST_NEED if state[N] >= MATURE else YOUNG_NEED
             state[NEED] = min(FIRST_NEED + NEED_PER_DOUBLING * doublings, most)
     need = state[NEED]
     if verdict == CODE:

@@ -3,12 +3,13 @@
 A reading is set aside if nothing that its column has shown explains it: a *jump* out of the range by half of it, and
 by a multiple of the largest changes so far; or a *code* for a missing reading, such as -9999, out of the range. To the
 model it is a missing reading. If the next readings stay at the new level, they are a change of level, and taken up:
-after two for a jump up to four times too far, or as long as the column is young; two more for each doubling of it, at
+after two for a jump up to four times too far, or as long as the column is young; six more for each doubling of it, at
 most 50; codes after 200, equal readings after 24. A *stuck* sensor, which repeats a reading far longer than it ever has
 while other columns move, is counted, for 60 rows at most, and its readings stay: they are nothing unseen.
 
 The criteria use ranks (the third largest change, the third highest and lowest reading), so that one error among the
-first readings does not hide the next. Nothing but codes is judged before a column has moved 30 times.
+first readings does not hide the next. Nothing but codes is judged before a column has moved 30 times; five times if it
+has rested through 200 readings, and the jump is more than twice the last one.
 """
 
 from __future__ import annotations

@@ -47,4 +47,4 @@ def test_verdicts_are_those_of_lists(kind):
     assert_array_equal(verdicts, expected)
     assert_array_equal(found, np.where((expected > 0.0) & (expected != STUCK), np.nan, rows))
     assert n_bad == (expected > 0.0).sum()
-    assert (n_bad == 0) == (kind in ("clean", "resting"))
+    assert (n_bad == 0) == (kind == "clean")

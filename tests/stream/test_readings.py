@@ -144,3 +144,19 @@ def test_values_beyond_bounds_are_clipped_and_counted():
             learn(estimator, float(value))
         assert estimator.clipped_readings == {"level": int((y < 48.0).sum())}
         assert "values clipped to the bounds" in estimator.describe()
+
+
+def test_a_spike_after_a_long_rest_is_set_aside_and_a_pegged_rate_set_anew_is_not():
+    rain = np.zeros(400)
+    rain[20:220:25] = [0.1, 0.3, 0.2, 0.1, 0.4, 0.2, 0.1, 0.3]
+    rain[300] = 60.0
+    assert_array_equal(set_aside(rain), [300])
+    rate = 8.2765 + 1e-4 * (rain > 0.0)
+    rate[300:] = 8.11
+    assert set_aside(rate).size == 0
+
+
+def test_a_run_in_other_units_is_not_a_change_of_level():
+    y = 50.0 + walk()
+    y[300:329] *= 1000.0
+    assert_array_equal(set_aside(y), np.arange(300, 329))

@@ -103,8 +103,8 @@ def _serve_farm(farm: Farm, requests: dict[str, ServedRequest]) -> None:
         FeedWorker(state, requests[state.name].opener(farm), _book_path(requests[state.name].storing.store))
         for state in states
     ]
-    webhooks = list(_webhooks(farm, requests))
-    for started in (*workers, *webhooks):
+    senders = [*_webhooks(farm, requests), *_mails(farm, requests)]
+    for started in (*workers, *senders):
         started.start()
     # A process in which no feed runs is of use to nobody: whoever supervises it shall know.
     while not ended.wait(WATCH_SECONDS) and any(state.status != "failed" for state in states):
@@ -113,8 +113,8 @@ def _serve_farm(farm: Farm, requests: dict[str, ServedRequest]) -> None:
     for worker in workers:
         worker.stop()
     late = [worker.state.name for worker in workers if not worker.join(END_SECONDS)]
-    for webhook in webhooks:
-        webhook.stop()
+    for sender in senders:
+        sender.stop()
     server.stop()
     if late:
         _log.error("%s did not end in time: rows since the last commit are read again", ", ".join(late))
@@ -134,6 +134,20 @@ def _webhooks(farm: Farm, requests: dict[str, ServedRequest]) -> Iterator[Any]:
             store = request.storing.store
             assert store is not None
             yield Webhook(name, store, store.with_name(f"{store.name}-page"), config.url, secret, config.timeout)
+
+
+def _mails(farm: Farm, requests: dict[str, ServedRequest]) -> Iterator[Any]:
+    """What sends the alarms of each store to people."""
+    from momostream.feeds.secrets import read_secret, tls_context
+    from momostream.serve.mail import Mail
+
+    for config in farm.mails:
+        password = read_secret("MOMOSTREAM_MAIL_PASSWORD", config.password_file, farm.folder)
+        context = tls_context({} if config.ca is None else {"ca": os.fspath(farm.path(config.ca))})
+        for name, request in requests.items():
+            store = request.storing.store
+            assert store is not None
+            yield Mail(name, store, store.with_name(f"{store.name}-page"), config, password, context)
 
 
 def _signals() -> threading.Event:

@@ -13,12 +13,22 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, NamedTuple
 
-__all__ = ["ConfigError", "Farm", "FeedConfig", "ServeConfig", "WebhookConfig", "read_config", "read_config_text"]
+__all__ = [
+    "ConfigError",
+    "Farm",
+    "FeedConfig",
+    "MailConfig",
+    "ServeConfig",
+    "WebhookConfig",
+    "read_config",
+    "read_config_text",
+]
 
 #: `source` of a feed whose rows are pushed to the HTTP interface.
 PUSHED = "http"
 # Names are part of addresses and of file names.
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
+_TABLES = ("serve", "feeds", "webhooks", "mails")
 _TOML_LINE = re.compile(r" \(at line (\d+), column \d+\)$")
 
 
@@ -181,12 +191,47 @@ class WebhookConfig:
 
 
 @dataclass(frozen=True)
+class MailConfig:
+    """People who get alarms by mail.
+
+    Parameters
+    ----------
+    server
+        ``HOST:PORT`` of a mail server.
+    sender, to
+        Mail addresses.
+    encryption
+        ``"starttls"``, ``"tls"`` from the first byte, or ``"none"``.
+    user, password_file
+        Login: the first line of the file is the password; the environment variable ``MOMOSTREAM_MAIL_PASSWORD`` is
+        looked at first.
+    ca
+        Certificates of authorities, in place of those of the system.
+    pause
+        Seconds between two mails; alarms of the meantime come together.
+    timeout
+        Seconds to wait for an answer.
+    """
+
+    server: str
+    sender: str
+    to: tuple[str, ...]
+    encryption: str = "starttls"
+    user: str | None = None
+    password_file: str | None = None
+    ca: str | None = None
+    pause: float = 60.0
+    timeout: float = 10.0
+
+
+@dataclass(frozen=True)
 class Farm:
     """The contents of a configuration file."""
 
     serve: ServeConfig
     feeds: tuple[FeedConfig, ...]
     webhooks: tuple[WebhookConfig, ...] = ()
+    mails: tuple[MailConfig, ...] = ()
     folder: Path = Path()
 
     def path(self, name: str) -> Path:
@@ -213,6 +258,13 @@ _WEBHOOK_RULES = {
     "url": _Rule("an address with http:// or https://", lambda v: _text(v) and bool(re.match("https?://", v))),
     "secret_file": _TEXT,
     "timeout": _number(0.1),
+}  # fmt: skip
+_MAIL_ADDRESS = _Rule("a mail address", lambda v: _text(v) and bool(re.fullmatch(r"[^@\s<>,]+@[^@\s<>,]+", v)))
+_MAIL_RULES = {
+    "server": _SERVE_RULES["address"], "sender": _MAIL_ADDRESS,
+    "to": _Rule("a list of mail addresses", lambda v: type(v) is list and v != [] and all(map(_MAIL_ADDRESS[1], v))),
+    "encryption": _one_of("starttls", "tls", "none"), "user": _TEXT, "password_file": _TEXT, "ca": _TEXT,
+    "pause": _number(0.1), "timeout": _number(0.1),
 }  # fmt: skip
 
 
@@ -282,19 +334,18 @@ class _Reader:
 
     def farm(self, found: dict[str, Any], folder: Path) -> Farm:
         for key in found:
-            if key not in {"serve", "feeds", "webhooks"}:
-                raise self._unknown((), key, ["serve", "feeds", "webhooks"])
+            if key not in _TABLES:
+                raise self._unknown((), key, list(_TABLES))
         serve = self._table(("serve",), found.get("serve", {}), _SERVE_RULES)
         feeds = self._need_table(("feeds",), found.get("feeds", {}))
-        webhooks = found.get("webhooks", [])
-        if not isinstance(webhooks, list) or not all(isinstance(each, dict) for each in webhooks):
-            raise self.error(("webhooks",), "expected tables written as [[webhooks]]")
+        webhooks, mails = (self._tables(found, name) for name in ("webhooks", "mails"))
         if not feeds:
             raise ConfigError(f"{self.name}: there is no feed: begin one with [feeds.NAME]")
         return Farm(
             ServeConfig(**_tuples(serve)),
             tuple(self._feed(feed, values) for feed, values in feeds.items()),
             tuple(self._webhook(values) for values in webhooks),
+            tuple(self._mail(values) for values in mails),
             folder,
         )
 
@@ -317,6 +368,21 @@ class _Reader:
         if "url" not in checked:
             raise self.error(("webhooks",), "url is missing")
         return WebhookConfig(**checked)
+
+    def _tables(self, found: dict[str, Any], name: str) -> list[dict[str, Any]]:
+        tables = found.get(name, [])
+        if not isinstance(tables, list) or not all(isinstance(each, dict) for each in tables):
+            raise self.error((name,), f"expected tables written as [[{name}]]")
+        return tables
+
+    def _mail(self, values: dict[str, Any]) -> MailConfig:
+        checked = self._table(("mails",), values, _MAIL_RULES)
+        for name in ("server", "sender", "to"):
+            if name not in checked:
+                raise self.error(("mails",), f"{name} is missing")
+        if checked.get("encryption") == "none" and "user" in checked:
+            raise self.error(("mails", "user"), "a password must not be sent without TLS: choose another encryption")
+        return MailConfig(**_tuples(checked))
 
     def _need_table(self, path: tuple[str, ...], values: Any) -> dict[str, Any]:
         if not isinstance(values, dict):

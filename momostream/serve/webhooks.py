@@ -18,7 +18,7 @@ from momostream.serve.book import Book
 from momostream.storage.database import StoreError
 from momostream.storage.store import Store
 
-__all__ = ["Webhook", "post_json", "signature"]
+__all__ = ["AlarmSender", "Webhook", "post_json", "signature"]
 
 # Seconds between two looks at the store.
 PAUSE = 1.0
@@ -58,7 +58,47 @@ def post_json(url: str, body: bytes, headers: dict[str, str], timeout: float) ->
         answer.read(1000)
 
 
-class Webhook:
+class AlarmSender:
+    """Sends the alarms of one store elsewhere, in a thread of its own.
+
+    Parameters
+    ----------
+    feed, store, book
+        As in `Webhook`.
+    timeout, pause
+        Seconds to wait for an answer, and between two looks at the store.
+    """
+
+    def __init__(self, feed: str, store: Path, book: Path, timeout: float, pause: float = PAUSE) -> None:
+        self.feed, self.store, self.book, self.timeout, self.pause = feed, store, book, timeout, pause
+        self._ended = threading.Event()
+        self._attempts = Attempts()
+        self._thread = threading.Thread(target=self._work, name=f"alarms of {feed}", daemon=True)
+        self.n_sent = 0
+
+    def start(self) -> None:
+        """Begin."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End after the alarm in hand."""
+        self._ended.set()
+        self._thread.join(self.timeout + 5.0)
+
+    def deliver(self) -> bool:
+        """Send what waits, up to the first one that does not arrive; whether all did."""
+        raise NotImplementedError
+
+    def _work(self) -> None:
+        while not self._ended.wait(self.pause):
+            if self.store.exists() and self._attempts.is_due():
+                try:
+                    self.deliver()
+                except (StoreError, ValueError) as error:
+                    _log.error("%s: alarms cannot be read: %s", self.feed, error)
+
+
+class Webhook(AlarmSender):
     """Sends the alarms of one store to one address, in a thread of its own.
 
     Parameters
@@ -85,29 +125,9 @@ class Webhook:
         timeout: float = 10.0,
         post: Post = post_json,
     ) -> None:
-        self.feed, self.store, self.book, self.url, self.secret, self.timeout = feed, store, book, url, secret, timeout
+        super().__init__(feed, store, book, timeout)
+        self.url, self.secret = url, secret
         self._post = post
-        self._ended = threading.Event()
-        self._attempts = Attempts()
-        self._thread = threading.Thread(target=self._work, name=f"webhook {feed}", daemon=True)
-        self.n_sent = 0
-
-    def start(self) -> None:
-        """Begin."""
-        self._thread.start()
-
-    def stop(self) -> None:
-        """End after the alarm in hand."""
-        self._ended.set()
-        self._thread.join(self.timeout + 5.0)
-
-    def _work(self) -> None:
-        while not self._ended.wait(PAUSE):
-            if self.store.exists() and self._attempts.is_due():
-                try:
-                    self.deliver()
-                except (StoreError, ValueError) as error:
-                    _log.error("%s: alarms cannot be read: %s", self.feed, error)
 
     def deliver(self) -> bool:
         """Send what waits, up to the first one that does not arrive; whether all did."""

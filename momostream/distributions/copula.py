@@ -118,7 +118,8 @@ class CopulaDistribution(Distribution):
     @property
     def mean(self) -> FloatArray:
         """Mean, shape (n_rows, n_targets)."""
-        return self._moments[0]
+        # The variance of a distribution within limits is a quadrature, which a mean does not need.
+        return self._moments[0] if self._conditioned else self._marginals.mean
 
     @property
     def std(self) -> FloatArray:

@@ -96,3 +96,11 @@ def test_means_within_limits_and_missing_ones_stay():
     limits = np.array([[0.0, 0.0], [100.0, 100.0], [0.0, 0.0], [0.0, 5.0]])
     assert_allclose(held(limits, np.array([3.0, np.nan])), [3.0, np.nan])
     assert_allclose(held(limits, np.array([103.0, np.nan])), [100.0, np.nan])
+
+
+def test_a_mean_does_not_need_the_variance(monkeypatch):
+    base = Marginals(1.0, [[[-1.0, 5.0]]], [[[1.0, 1.0]]], np.inf)
+    marginals = LimitedMarginals(base, np.zeros((1, 2)), np.full((1, 2), np.inf))
+    d = CopulaDistribution(marginals, np.eye(2)[None], 10.0)
+    monkeypatch.setattr(LimitedMarginals, "_line_variance", lambda *_: pytest.fail("a quadrature"))
+    assert_allclose(d.mean, [[0.0, 5.0]])

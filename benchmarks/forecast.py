@@ -95,7 +95,9 @@ class Momostream:
         if self.came:
             self.model.learn_one(y, x)
         if self.inputs is not None:
-            self.ahead = self.inputs[number + 1 : number + 1 + self.horizon]
+            # Nothing is known of rows after the last; forecasts of them are not scored.
+            known = self.inputs[number + 1 : number + 1 + self.horizon]
+            self.ahead = known + [{}] * (self.horizon - len(known))
 
     def forecast(self) -> Any:
         """The distribution as momostream gives it, None where no row came."""

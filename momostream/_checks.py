@@ -7,11 +7,14 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import DTypeLike
 
 __all__ = [
     "Constraint",
     "at_least",
     "check",
+    "check_array",
+    "check_indices",
     "check_settings",
     "flag",
     "instance_of",
@@ -104,3 +107,41 @@ def instance_of(kind: type, words: str) -> Constraint:
 def optional(constraint: Constraint) -> Constraint:
     """The same, or None."""
     return Constraint(lambda value: value is None or constraint.accepts(value), f"{constraint.use}, or None")
+
+
+def check_array(part: str, value: Any, shape: tuple[int | None, ...], dtype: DTypeLike = np.float64) -> None:
+    """Raise a ValueError that names a part of a file unless it is an array of this type and shape; None is any length.
+
+    Compiled code checks neither types nor bounds: arrays that were read are checked before it sees them.
+
+    Examples
+    --------
+    >>> check_array("rows / X", np.zeros((3, 2)), (None, 2))
+    >>> check_array("rows / X", np.zeros((3, 2)), (None, 4))
+    Traceback (most recent call last):
+    ValueError: rows / X is float64 of shape (3, 2), expected float64 of shape (any, 4)
+    """
+    expected = f"{np.dtype(dtype)} of shape ({', '.join('any' if n is None else str(n) for n in shape)})"
+    if not isinstance(value, np.ndarray):
+        raise ValueError(f"{part} is a {type(value).__name__}, expected {expected}")
+    fits = len(shape) == value.ndim and all(n in (None, size) for n, size in zip(shape, value.shape, strict=True))
+    if value.dtype != np.dtype(dtype) or not fits:
+        raise ValueError(f"{part} is {value.dtype} of shape {value.shape}, expected {expected}")
+
+
+def check_indices(part: str, values: Any, start: int, stop: int) -> None:
+    """Raise a ValueError that names a part of a file unless all values are whole numbers from start to before stop.
+
+    Examples
+    --------
+    >>> check_indices("jobs / tree", [0, 1], 0, 2)
+    >>> check_indices("jobs / tree", [0, 7], 0, 2)
+    Traceback (most recent call last):
+    ValueError: jobs / tree is 7, expected a whole number from 0 to 1
+    """
+    if isinstance(values, np.ndarray):
+        check_array(part, values, (None,), np.int64)
+        values = values[(values < start) | (values >= stop)][:1].tolist()
+    for value in values:
+        if type(value) is not int or not start <= value < stop:
+            raise ValueError(f"{part} is {value!r}, expected a whole number from {start} to {stop - 1}")

@@ -13,6 +13,7 @@ from typing import Any
 
 from momostream.gp.tuning import ResumableTuner
 from momostream.stream.leaf import Leaf
+from momostream.stream.restoring import check_jobs
 from momostream.stream.tree import GONE, Tree
 
 __all__ = ["Job", "Jobs"]
@@ -174,6 +175,7 @@ class Jobs:
 
     def restore(self, state: list[dict[str, Any]]) -> None:
         """Restore the jobs from `state`; the trees are restored before."""
+        check_jobs(state, [len(tree.nodes()) for tree in self.trees])
         for job in state:
             tree = self.trees[job["tree"]]
             node = tree.nodes()[job["node"]]

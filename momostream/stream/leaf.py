@@ -40,6 +40,7 @@ from momostream.kernels.leaf import (
     rebuild_leaf,
 )
 from momostream.kernels.scalar import NU0, OK, SCALE0
+from momostream.stream.restoring import check_leaf
 from momostream.stream.rows import RowStore
 
 __all__ = ["NO_TOKEN", "Leaf", "StaleTokenError", "next_token"]
@@ -563,6 +564,8 @@ class Leaf:
         cls, state: dict[str, Any], rows: RowStore, start: int, covariance: Covariance, discount: float
     ) -> Leaf:
         """Restore a leaf from `state`; its factor is built when it is next needed."""
+        n_inputs = len(rows.fill) - start
+        check_leaf(state, rows.first, rows.stop, rows.n_targets, n_inputs, covariance.n_parameters(n_inputs))
         targets, none = state["targets"].astype(np.intp), np.empty(0, np.int64)
         leaf = cls(rows, start, targets, covariance, state["theta"], discount, none)
         leaf.numbers_ = state["numbers"].copy()

@@ -13,6 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from momostream.stream.restoring import check_rows
+
 __all__ = ["RowStore"]
 
 Array = NDArray[np.float64]
@@ -154,6 +156,7 @@ class RowStore:
     @classmethod
     def from_state(cls, state: dict[str, Any]) -> RowStore:
         """Restore a store from `state`."""
+        check_rows(state)
         X, Y = state["X"], state["Y"]
         rows = cls(X.shape[1] - 1, Y.shape[1])
         rows.fill = state["fill"]

@@ -25,6 +25,7 @@ from momostream.gp.scaling import standardisation
 from momostream.gp.tuning import ResumableTuner
 from momostream.stream.leaf import NO_TOKEN, Leaf, StaleTokenError, next_token
 from momostream.stream.nodes import TOO_FAR, Bundle, Gate, Node, Sum, n_targets_of, node_state
+from momostream.stream.restoring import check_node, check_table
 from momostream.stream.rows import RowStore
 from momostream.stream.splits import split
 
@@ -529,6 +530,7 @@ class Tree:
 
     def restore(self, state: dict[str, Any]) -> None:
         """Restore the tree from `state`."""
+        check_table(state)
         nodes: dict[int, Node] = {}
         # Children come after their parents.
         for k in reversed(range(len(state["nodes"]))):
@@ -554,6 +556,7 @@ class Tree:
         if kind == "leaf":
             return Leaf.from_state(state["leaf"], self.rows, self.start, self.covariance, self.growth.discount)
         children = [nodes[k] for k in state["children"]]
+        check_node(state, list(map(n_targets_of, children)), len(self.rows.fill) - self.start)
         if kind == "gate":
             return Gate(state["column"], state["cuts"].tolist(), children)
         if kind == "bundle":

@@ -496,7 +496,8 @@ def test_a_restored_tree_goes_on_bit_for_bit(options, window):
         if window and len(stream.rows) > window:
             stream.drop()
     again = Stream(**options)
-    again.rows = again.tree.rows = RowStore.from_state(stream.rows.state())
+    kept = stream.rows.state()
+    again.rows = again.tree.rows = RowStore.from_state(kept)
     again.tree.rng.bit_generator.state = stream.tree.rng.bit_generator.state
     state = stream.tree.state(drops=True)
     again.tree.restore(state)
@@ -509,7 +510,7 @@ def test_a_restored_tree_goes_on_bit_for_bit(options, window):
             stream.drop()
             again.drop()
     # What was taken is a picture of its time.
-    assert_array_equal(_flat(state), _flat(_restored(options, state, stream.rows).state(drops=True)))
+    assert_array_equal(_flat(state), _flat(_restored(options, state, RowStore.from_state(kept)).state(drops=True)))
 
 
 def _restored(options, state, rows):

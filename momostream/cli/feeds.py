@@ -6,7 +6,7 @@ import difflib
 import os
 import re
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -18,8 +18,10 @@ if TYPE_CHECKING:
     from momostream.runs.plan import Plan
 
 __all__ = [
+    "check_extent",
     "columns_to_read",
     "errors_named_after",
+    "limited",
     "open_broker",
     "open_checked",
     "open_files",
@@ -45,8 +47,9 @@ def open_files(
     bad_rows: BadRows,
     key: str | None = None,
     follow: bool = False,
+    notes: bool = True,
 ) -> Feed | Folder:
-    """Open a file, a folder, or standard input."""
+    """Open a file, a folder, or standard input; without ``notes``, bad rows are not reported."""
     from momostream.feeds import Feed, Folder
 
     kind = Folder if feed != "-" and os.path.isdir(feed) else Feed
@@ -55,7 +58,7 @@ def open_files(
         columns,
         time,
         bad_rows=bad_rows.value,
-        on_bad=notify,
+        on_bad=notify if notes else _ignore,
         encoding=file_format.encoding,
         delimiter=file_format.delimiter,
         decimal=file_format.decimal.value,
@@ -63,6 +66,10 @@ def open_files(
         key=key,
         follow=follow,
     )
+
+
+def _ignore(message: str) -> None:
+    """Do nothing: the message comes again when the rows are taken."""
 
 
 def open_checked(
@@ -144,7 +151,26 @@ def without_password(text: str) -> str:
     return re.sub(r"([a-z]+://[^?]*)\?.*", r"\1", re.sub(r"//[^/@]*@", "//", text), flags=re.IGNORECASE)
 
 
-def plan_for(feed: Any, columns: Columns, level: float = 0.9, every: int = 1, key: str | None = None) -> Plan:
+def check_extent(start: str | None, last: int | str | None, has_end: bool = True) -> None:
+    """Reject --start and --last that cannot be used, before anything is opened."""
+    from momostream.feeds.extent import read_start
+
+    if start is not None:
+        read_start(start)
+    if last is not None and not has_end:
+        raise ValueError(f"--last {last}: only files and folders have an end that can be looked at: use --start")
+
+
+def limited(feed: Any, start: str | None, last: int | str | None, again: Callable[[], Any] | None) -> Any:
+    """The part of a feed that --start and --last name; ``again`` opens it once more, for the latter."""
+    if start is None and last is None:
+        return feed
+    from momostream.feeds.extent import Extent, read_start
+
+    return Extent(feed, None if start is None else read_start(start), last, again)
+
+
+def plan_for(feed: Any, columns: Columns, level: float = 0.9, every: int | str = 1, key: str | None = None) -> Plan:
     """The plan of a run: columns that are not named come from the feed."""
     from momostream.runs.plan import Plan
 

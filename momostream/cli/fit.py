@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from momostream.cli.command import INTERRUPTED, command
-from momostream.cli.feeds import open_checked, plan_for
+from momostream.cli.feeds import check_extent, limited, open_checked, open_files, plan_for
 from momostream.cli.messages import import_models, notify
 from momostream.cli.models import open_fleet, parse_settings
 from momostream.cli.options import (
@@ -16,10 +16,12 @@ from momostream.cli.options import (
     Columns,
     FileArgument,
     FileFormat,
+    LastOption,
     LimitOption,
     ModelSettings,
     QuietOption,
     SkipBadRows,
+    StartOption,
 )
 from momostream.cli.outputs import check_paths
 from momostream.cli.watching import run_watched
@@ -36,6 +38,8 @@ def fit(
     save: Annotated[Path, typer.Option(metavar="FILE", help="Where to save the model.")],
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the file if it exists.")] = False,
     limit: LimitOption = None,
+    start: StartOption = None,
+    last: LastOption = None,
     bad_rows: SkipBadRows = BadRows.stop,
     quiet: QuietOption = False,
 ) -> None:
@@ -47,7 +51,13 @@ def fit(
     check_paths({"FEED": feed, "--save": save})
     if save.exists() and not overwrite:
         raise ValueError(f"{save}: already exists: add --overwrite, or choose another file for --save")
-    with open_checked(feed, columns, file_format, bad_rows) as source:
+    check_extent(start, last, has_end=feed != "-")
+
+    def again() -> Any:
+        return open_files(feed, opened.readings, opened.time, file_format, BadRows.skip, notes=False)
+
+    opened = open_checked(feed, columns, file_format, bad_rows)
+    with limited(opened, start, last, again) as source:
         import_models(columns.horizon is not None, quiet)
         from momostream.runs.run import Run
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -21,6 +21,7 @@ from momostream.cli.options import (
     ModelKey,
     OutputFormat,
     SkipBadRows,
+    steps_or_span,
 )
 from momostream.cli.outputs import STORE, open_channels
 
@@ -56,8 +57,14 @@ def forecast(
         typer.Argument(metavar="[FEED]", help="Rows whose targets are predicted, for a model without a horizon."),
     ] = None,
     horizon: Annotated[
-        int | None,
-        typer.Option("--horizon", "-n", min=1, help="Number of rows to forecast. [default: the horizon of the model]"),
+        Any,
+        typer.Option(
+            "--horizon",
+            "-n",
+            parser=steps_or_span,
+            metavar="N|SPAN",
+            help="How far to forecast: a number of rows, or a span such as 6h. [default: the horizon of the model]",
+        ),
     ] = None,
     bad_rows: SkipBadRows = BadRows.stop,
     key: ModelKey = None,
@@ -151,7 +158,7 @@ def _predict_rows(saved: SavedModel, feed: str, file_format: FileFormat, bad_row
             work.run()
 
 
-def _write_forecast(saved: SavedModel, horizon: int | None, writing: Writing, is_first: bool) -> None:
+def _write_forecast(saved: SavedModel, horizon: int | str | None, writing: Writing, is_first: bool) -> None:
     """Write the forecast of one model, and plot it."""
     from momostream.distributions.predicted import PredictedValues
     from momostream.feeds.formats import Row

@@ -12,7 +12,7 @@ import typer
 from momostream.cli.command import command
 from momostream.cli.feeds import open_files
 from momostream.cli.messages import notify
-from momostream.cli.options import BadRows, FileArgument, FileFormat
+from momostream.cli.options import BadRows, FileArgument, FileFormat, steps_or_span
 
 __all__ = ["init"]
 
@@ -28,7 +28,16 @@ def init(
     key: Annotated[
         str | None, typer.Option(metavar="COLUMN", help="Column that identifies the machine of a row.")
     ] = None,
-    horizon: Annotated[int, typer.Option("--horizon", "-n", min=1, help="Number of rows to forecast.")] = 12,
+    horizon: Annotated[
+        Any,
+        typer.Option(
+            "--horizon",
+            "-n",
+            parser=steps_or_span,
+            metavar="N|SPAN",
+            help="How far to forecast: a number of rows, or a span such as 6h.",
+        ),
+    ] = 12,
     push: Annotated[bool, typer.Option("--push", help="Rows like these will be pushed by HTTP.")] = False,
     force: Annotated[bool, typer.Option("--force", help="Overwrite an existing file.")] = False,
 ) -> None:
@@ -59,7 +68,7 @@ def farm_text(
     targets: list[str],
     time: str | None,
     key: str | None,
-    horizon: int,
+    horizon: int | str,
     push: bool,
     file_format: FileFormat,
     folder: Path,
@@ -103,7 +112,9 @@ def farm_text(
     lines += [] if key is None else [f"key = {_toml(key)}    # the machine of a row"]
     lines += [f"time = {_toml('none' if time is None else time)}"]
     lines += [f"targets = [{', '.join(map(_toml, targets))}]"]
-    lines += [f"horizon = {horizon}    # rows to forecast"]
+    lines += [
+        f"horizon = {horizon}    # rows to forecast" if isinstance(horizon, int) else f"horizon = {_toml(horizon)}"
+    ]
     lines += ["alarm_level = 0.999    # values outside this interval are alarms"]
     plain = FileFormat()
     for field in ("encoding", "delimiter", "decimal", "time_format"):

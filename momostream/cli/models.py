@@ -30,7 +30,7 @@ __all__ = [
 ]
 
 
-def parse_settings(settings: ModelSettings, horizon: int | None) -> dict[str, Any]:
+def parse_settings(settings: ModelSettings, horizon: int | str | None) -> dict[str, Any]:
     """Parameters of the model by name, as Python literals, or else as text."""
     parsed: dict[str, Any] = {} if settings.seed is None else {"seed": settings.seed}
     if settings.bounds:
@@ -99,7 +99,7 @@ def _parse_bounds(text: str) -> tuple[str, tuple[float | None, float | None]]:
     return name, (ends[0], ends[1])
 
 
-def _parameters_of_model(horizon: int | None) -> tuple[str, list[str]]:
+def _parameters_of_model(horizon: int | str | None) -> tuple[str, list[str]]:
     """The class of the model and the names of its parameters.
 
     They are read from its source: an import would compile kernels first, and a wrong name would wait for that.

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -21,6 +21,7 @@ __all__ = [
     "FeedArgument",
     "FileArgument",
     "FileFormat",
+    "LastOption",
     "LineFormat",
     "LevelOption",
     "LimitOption",
@@ -33,8 +34,10 @@ __all__ = [
     "Reading",
     "SeedOption",
     "SkipBadRows",
+    "StartOption",
     "Storing",
     "Table",
+    "steps_or_span",
 ]
 
 # Headings of groups of options in the help of a command.
@@ -70,6 +73,28 @@ class DecimalMark(StrEnum):
     comma = ","
 
 
+def steps_or_span(value: int | str) -> int | str:
+    """A whole number of rows, or a span of time.
+
+    Examples
+    --------
+    >>> steps_or_span("12"), steps_or_span("6h")
+    (12, '6h')
+    """
+    from momostream.horizon.durations import parse_duration
+
+    text = str(value).strip()
+    if text.isdecimal() and int(text) >= 1:
+        return int(text)
+    try:
+        parse_duration(text)
+    except ValueError:
+        raise typer.BadParameter(
+            f"{text!r}: expected a whole number of rows, or a span such as 6h, 90min or 1d"
+        ) from None
+    return text
+
+
 # ---------------------------------------------------------------------- arguments and single options
 
 FeedArgument = Annotated[
@@ -102,6 +127,24 @@ OutputFormat = Annotated[
 ]
 LevelOption = Annotated[float, typer.Option(help="Probability of the intervals.", rich_help_panel=PREDICTIONS)]
 LimitOption = Annotated[int | None, typer.Option(min=1, help="Stop after this many rows.", rich_help_panel=READING)]
+StartOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="TIME",
+        help="Leave out rows before this time, such as 2024-03-01 or 2024-03-01T06:00.",
+        rich_help_panel=READING,
+    ),
+]
+LastOption = Annotated[
+    Any,
+    typer.Option(
+        parser=steps_or_span,
+        metavar="N|SPAN",
+        help="Take only the last rows of files: a number of rows, or a span such as 7d. A run that resumes leaves out "
+        "nothing.",
+        rich_help_panel=READING,
+    ),
+]
 SkipBadRows = Annotated[
     BadRows,
     typer.Option(
@@ -138,13 +181,16 @@ class Columns:
             help="Column to predict from. Repeat it for more columns. [default: without --horizon, all other numbers]",
         ),
     ] = None
+    # int, str or None: typer takes no union.
     horizon: Annotated[
-        int | None,
+        Any,
         typer.Option(
             "--horizon",
             "-n",
-            min=1,
-            help="Number of rows to forecast. Without it, targets are predicted from the other columns of their row.",
+            parser=steps_or_span,
+            metavar="N|SPAN",
+            help="How far to forecast: a number of rows, or a span such as 6h. Without it, targets are predicted from "
+            "the other columns of their row.",
         ),
     ] = None
     time: Annotated[
@@ -227,8 +273,14 @@ class Predictions:
     format: OutputFormat = None
     level: LevelOption = 0.9
     every: Annotated[
-        int,
-        typer.Option(min=1, help="Predict only every N-th row; all rows are learnt.", rich_help_panel=PREDICTIONS),
+        Any,
+        typer.Option(
+            parser=steps_or_span,
+            metavar="N|SPAN",
+            help="Predict only every N-th row, or once per span such as 1h; all rows are learnt. The newest row of a "
+            "run is always forecast.",
+            rich_help_panel=PREDICTIONS,
+        ),
     ] = 1
 
 
@@ -356,3 +408,5 @@ class Reading:
             rich_help_panel=READING,
         ),
     ] = None
+    start: StartOption = None
+    last: LastOption = None

@@ -15,10 +15,13 @@ import typer
 
 from momostream.cli.command import INTERRUPTED, command
 from momostream.cli.feeds import (
+    check_extent,
     check_sequence,
     errors_named_after,
+    limited,
     open_broker,
     open_checked,
+    open_files,
     plan_for,
     without_password,
 )
@@ -67,13 +70,14 @@ def run(
 ) -> None:
     """Predict each row of a feed, then learn it.
 
-    - `momostream run turbine.csv -t power --horizon 12 -o forecasts.csv`
+    - `momostream run turbine.csv -t power --horizon 6h --every 1h -o forecasts.csv`
     - `momostream run turbine.csv.gz -t power -i wind -i pitch --report report.html`
     - `momostream run farm.csv --key turbine -t power --horizon 6 --store farm.db`
     - `momostream run mqtt://broker/farm/+/rows --key turbine --sequence n -t power --horizon 6 --store farm.db`
 
-    With --horizon, each row is followed by a forecast of the targets for that many rows. Without it, the targets of
-    each row are predicted from its other columns before they are learnt. Each prediction has a mean and an interval.
+    With --horizon, each row is followed by a forecast of the targets for that many rows, or for that span of time.
+    Without it, the targets of each row are predicted from its other columns before they are learnt. Each prediction has
+    a mean and an interval.
 
     With --store, the same command resumes a run that ended or was killed: no row is lost or learnt twice, and a file of
     predictions is cut back to the last commit and continued from there. Standard input cannot be read again: there, the
@@ -186,11 +190,21 @@ class RunRequest:
         from momostream.feeds.brokers import is_broker
 
         share, sequence = self.share, self.reading.sequence
+        start, last = self.reading.start, self.reading.last
+        check_extent(start, last, has_end=not is_broker(self.feed) and self.feed != "-")
         if is_broker(self.feed):
             reader = f"{'' if self.storing.store is None else self.storing.store.name} {share}"
-            return open_broker(self.feed, self.columns, self.file_format.time_format, self.key, sequence, reader)
+            opened = open_broker(self.feed, self.columns, self.file_format.time_format, self.key, sequence, reader)
+            return limited(opened, start, last, None)
         check_sequence(sequence)
-        return open_checked(self.feed, self.columns, self.file_format, self.bad_rows, self.key, self.reading.follow)
+        opened = open_checked(self.feed, self.columns, self.file_format, self.bad_rows, self.key, self.reading.follow)
+        return limited(opened, start, last, lambda: self._again(opened))
+
+    def _again(self, opened: Any) -> Any:
+        """The same files once more, up to their present end."""
+        return open_files(
+            self.feed, opened.readings, opened.time, self.file_format, BadRows.skip, self.key, notes=False
+        )
 
     def open_fleet(self, plan: Plan) -> Any:
         """Open the models of the run."""

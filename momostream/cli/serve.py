@@ -226,7 +226,7 @@ def request_for(farm: Farm, feed: FeedConfig) -> ServedRequest:
         display=Display(),
         reading=Reading(
             feed.follow, None if feed.is_pushed else feed.sequence, feed.limit,
-            BadRows.skip if feed.is_pushed else bad_rows, _destination(farm, feed.dead_letters),
+            BadRows.skip if feed.is_pushed else bad_rows, _destination(farm, feed.dead_letters), feed.start, feed.last,
         ),
         file_format=FileFormat(feed.encoding, feed.delimiter, DecimalMark(feed.decimal), feed.time_format),
         model=ModelSettings([f"{name}={value!r}" for name, value in feed.model.items()], feed.seed),

@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from river import base
 
 from momostream._checks import Constraint, check_settings, optional, whole
 from momostream.estimators._base import StreamingEstimator
+from momostream.estimators._river_detector import AnomalyDetector
 from momostream.horizon.calendar import MOST_GAP, NAIVE, NUMBER, Clock, as_time
 from momostream.monitor.events import Departure, Span
 from momostream.monitor.model import MonitorModel
@@ -76,7 +76,7 @@ class FaultEvent:
         return f"{began} {until}, severity {self.severity:.1f}: {reasons}"
 
 
-class MOMoGPMonitor(StreamingEstimator, base.AnomalyDetector):
+class MOMoGPMonitor(StreamingEstimator, AnomalyDetector):
     """Watches all columns of a feed and reports faults as events.
 
     Each row is judged by three kinds of evidence: the error of each column given the past (a regression on lags), the

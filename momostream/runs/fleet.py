@@ -163,7 +163,11 @@ class Fleet:
         return model.score_one(x)
 
     def forecast(
-        self, key: Any, horizon: int, xs: Iterable[Mapping[Any, Any] | None] | None = None, with_dist: bool = False
+        self,
+        key: Any,
+        horizon: int | str,
+        xs: Iterable[Mapping[Any, Any] | None] | None = None,
+        with_dist: bool = False,
     ) -> Any:
         """Forecast the next rows of a key; one without values so far gives ``[]``."""
         model = self._find_or_make(key)

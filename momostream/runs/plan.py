@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from momostream.estimators.regressor import MOMoGPRegressor
 from momostream.feeds.formats import Row
+from momostream.horizon.calendar import NUMBER, as_time
+from momostream.horizon.durations import parse_duration
 from momostream.runs.fleet import Fleet
 
 if TYPE_CHECKING:
@@ -20,7 +22,7 @@ if TYPE_CHECKING:
     from momostream.distributions.prediction import Prediction
     from momostream.estimators.forecaster import MOMoGPForecaster
 
-__all__ = ["Plan", "Step", "make_model", "shares", "take_rows"]
+__all__ = ["Plan", "Step", "forecast_after", "make_model", "shares", "take_rows"]
 
 # Every value is unexpected to a model that knows nothing yet: rows to learn before alarms.
 WATCH_ROWS = 32
@@ -39,12 +41,13 @@ class Plan:
     time
         Column of the timestamp; None if there is none.
     horizon
-        Rows to forecast; None predicts the targets of a row from its own inputs.
+        Rows to forecast, or a span such as ``"6h"``, which needs times that are dates; None predicts the targets of a
+        row from its own inputs.
     level
         Probability of the intervals.
     every
-        Rows from one prediction to the next. Rows without any target, from which there is nothing to learn, are always
-        predicted from their inputs.
+        Rows from one prediction to the next, or a span: ``"1h"`` predicts at the first row of each hour. Rows without
+        any target, from which there is nothing to learn, are always predicted from their inputs.
     key
         Column that names the model of a row; None if all rows are for one model. Rows of one key must come in the order
         of their times: from a broker or on a cluster, a row that is not later than the last one has come twice.
@@ -53,9 +56,9 @@ class Plan:
     targets: tuple[str, ...]
     inputs: tuple[str, ...] = ()
     time: str | None = None
-    horizon: int | None = None
+    horizon: int | str | None = None
     level: float = 0.9
-    every: int = 1
+    every: int | str = 1
     key: str | None = None
 
     def __post_init__(self) -> None:
@@ -67,7 +70,13 @@ class Plan:
             )
         self._check_names()
         for name, value in (("horizon", self.horizon), ("every", self.every)):
-            if value is not None and value < 1:
+            if isinstance(value, str):
+                parse_duration(value)
+                if self.time is None:
+                    raise ValueError(
+                        f"{name}={value!r} is a span of time, and rows have no times: use a number of rows"
+                    )
+            elif value is not None and value < 1:
                 raise ValueError(f"{name}={value} is not accepted: use a whole number of at least 1")
         if not 0.0 < self.level < 1.0:
             raise ValueError(f"level={self.level} is not accepted: use a number between 0 and 1")
@@ -91,6 +100,20 @@ class Plan:
     def columns(self) -> tuple[str, ...]:
         """Columns of numbers that are read."""
         return (*self.targets, *self.inputs)
+
+    def is_due(self, model: Any, row: Row) -> bool:
+        """Whether a row gets a prediction; ``model`` has not learnt it yet, and is None if there is none."""
+        n_rows = 0 if model is None else model.n_rows
+        if not isinstance(self.every, str):
+            return bool(n_rows % self.every == 0)
+        found = as_time(self.time or "time", row.time)
+        if found is None or not n_rows:
+            return True
+        if found[1] == NUMBER:
+            raise ValueError(f"every={self.every!r} is a span of time, and times are numbers: use a number of rows")
+        # Full hours of the clock, so that a run that resumes predicts at the same rows.
+        span = parse_duration(self.every)
+        return bool(found[0] // span != _last_time(model) // span)
 
     def split(self, row: Row) -> tuple[dict[str, Any], dict[str, Any]]:
         """Inputs with the time, and targets, of a row."""
@@ -121,6 +144,11 @@ def make_model(plan: Plan, settings: Mapping[str, Any] | None = None) -> MOMoGPR
         return MOMoGPForecaster(**({"horizon": plan.horizon, "time": plan.time} | given))
     except (AttributeError, TypeError) as error:
         raise ValueError(f"the model does not accept these settings: {error}") from error
+
+
+def _last_time(model: MOMoGPRegressor | MOMoGPForecaster) -> float:
+    """Time of the last row that a model learnt, in microseconds."""
+    return model._time * 1e6 if isinstance(model, MOMoGPRegressor) else model._clock.last
 
 
 def shares(model: MOMoGPRegressor | MOMoGPForecaster) -> dict[str, float]:
@@ -182,7 +210,7 @@ def _predict_then_learn(fleet: Fleet, plan: Plan, key: Any, row: Row, learn_only
         raise ValueError(f"the time {row.time} is not after that of the row before")
     n_rows = 0 if model is None else model.n_rows
     watch = watch and n_rows >= WATCH_ROWS
-    asked = not learn_only and (n_rows % plan.every == 0 or not y)
+    asked = not learn_only and (plan.is_due(model, row) or not y)
     prediction = fleet.predict_one(key, x, with_dist=True) if asked or watch else None
     fleet.learn_one(key, x, y)
     return prediction if asked else None, prediction if watch else None
@@ -202,6 +230,14 @@ def _learn_then_forecast(
     # After a gap, a forecast of one step is about another row.
     watch = watch and n_rows >= WATCH_ROWS and model.is_next(row.time)
     expected = fleet.forecast(key, 1, with_dist=True) if watch else None
+    is_due = not learn_only and plan.is_due(model, row)
     fleet.learn_one(key, x, y)
-    asked = not learn_only and n_rows % plan.every == 0
-    return fleet.forecast(key, plan.horizon, with_dist=True) if asked else None, expected
+    return forecast_after(fleet, plan, key) if is_due else None, expected
+
+
+def forecast_after(fleet: Fleet, plan: Plan, key: Any) -> Forecast | None:
+    """The forecast of the rows after the last one of a key; None if a span cannot be counted in steps yet."""
+    model = fleet.peek(key)
+    if plan.horizon is None or (isinstance(plan.horizon, str) and (model is None or model.n_steps is None)):
+        return None
+    return fleet.forecast(key, plan.horizon, with_dist=True) or None

@@ -19,6 +19,11 @@ __all__ = ["Results"]
 N_RECENT = 240
 
 
+def _n_steps(plan: Plan) -> int:
+    # The track grows as soon as a span is known in steps.
+    return plan.horizon if isinstance(plan.horizon, int) else 1
+
+
 class Results:
     """Scores so far, the newest rows and the newest prediction of a run.
 
@@ -39,7 +44,7 @@ class Results:
 
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
-        self.track = None if plan.key is not None else Track(plan.targets, plan.horizon or 1, plan.level)
+        self.track = None if plan.key is not None else Track(plan.targets, _n_steps(plan), plan.level)
         self.predicted: PredictedValues | None = None
         self.recent: deque[Row] = deque(maxlen=N_RECENT)
 

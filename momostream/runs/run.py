@@ -30,7 +30,7 @@ from momostream.feeds.outputs import Written
 from momostream.runs.channels import ONLY, Channel, Channels, OutputLine, letter_text, model_key
 from momostream.runs.commits import Commits, source_name
 from momostream.runs.fleet import Fleet
-from momostream.runs.plan import Plan, Step, take_rows
+from momostream.runs.plan import Plan, Step, forecast_after, take_rows
 from momostream.runs.results import Results
 from momostream.runs.scores import Track
 from momostream.storage.container import FileFormatError
@@ -172,6 +172,8 @@ class Run:
         self.is_abandoned = False
         self.watcher: Watcher | None = None
         self._block: list[Row | Rejected] = []
+        # The newest rows by key, as far as they have no forecast.
+        self._not_forecast: dict[Any, Row] = {}
         self._block_since = 0.0
         # A feed that keeps its rows itself need not be committed as soon as nothing comes.
         self._idle_seconds: float = getattr(feed, "idle_seconds", None) or IDLE_SECONDS
@@ -205,6 +207,7 @@ class Run:
     def run(self, limit: int | None = None, on_row: Callable[[Run], None] | None = None) -> None:
         """Take the rows of the feed until it ends, ``limit`` rows have been taken, or `stop` is called.
 
+        At the end of the feed, or at the limit, the newest row of each key is forecast, whatever ``every`` of the plan.
         Ends with a commit, also if a bad row ends it. Someone may still be writing a last line without newline: its row
         is predicted and learnt, but is not part of the commit. ``on_row`` is called now and then; without keys, at
         every row.
@@ -236,6 +239,8 @@ class Run:
                     if self.cut_off is None:
                         self._commit_if_due(self.commits.seconds)
             self._take_block(on_row)
+            if not self._stopping:
+                self._forecast_newest()
         except FeedError:
             # Not if the feed is ahead of the rows that were taken: those since the last commit come again.
             if not is_ahead and self.cut_off is None:
@@ -353,10 +358,24 @@ class Run:
             if predicted is not None:
                 lines += self.channels.prediction_lines(step.row, predicted)
             self.results.keep(step.row, predicted)
+            if predicted is not None:
+                self._not_forecast.pop(step.row.key, None)
+            elif self.plan.horizon is not None and not self.learn_only:
+                self._not_forecast[step.row.key] = step.row
             watched.append((step, predicted))
         if self.watcher is not None:
             self.watcher.steps(watched, alarms)
         return lines
+
+    def _forecast_newest(self) -> None:
+        """Forecast after the newest rows that were not due; a run that resumes scores the same forecasts as without."""
+        rows = sorted(self._not_forecast.values(), key=lambda row: row.number)
+        self._not_forecast = {}
+        for row in rows:
+            forecast = forecast_after(self.fleet, self.plan, model_key(row.key))
+            if forecast is not None:
+                self.results.predicted = PredictedValues.of(forecast, self.plan.targets, self.plan.level)
+                self.channels.write(list(self.channels.prediction_lines(row, self.results.predicted)))
 
     def _reject(self, row: Rejected) -> None:
         """Stop at a bad row, or count it and write a dead letter."""
@@ -441,9 +460,7 @@ class Run:
 
     def forecast(self) -> Forecast | None:
         """The forecast after the newest row of a feed without keys; None without a horizon, or before it has rows."""
-        if self.plan.horizon is None:
-            return None
-        return self.fleet.forecast(ONLY, self.plan.horizon, with_dist=True) or None
+        return forecast_after(self.fleet, self.plan, ONLY)
 
 
 _END: Any = object()

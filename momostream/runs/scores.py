@@ -80,7 +80,7 @@ class Track:
     targets
         Names of the targets.
     n_steps
-        Steps that every prediction looks ahead.
+        Steps that every prediction looks ahead; more, once a longer prediction has come.
     level
         Of the intervals whose coverage is counted.
 
@@ -88,6 +88,8 @@ class Track:
     ----------
     n_rows, n_scored : int
         Rows observed, predictions scored.
+    step : float or None
+        Microseconds from one step to the next; None if times are not dates.
 
     Notes
     -----
@@ -126,6 +128,7 @@ class Track:
         self._last = np.full(len(self.targets), np.nan)
         self._time: float | None = None
         self._kind: str | None = None
+        self.step: float | None = None
 
     def _empty_block(self) -> _ScoreBlock:
         shape = len(SCORES), len(self.targets)
@@ -139,10 +142,22 @@ class Track:
         if predicted.times is not None and self._time is not None:
             first = as_time("time", predicted.times[0])
             interval = None if first is None else first[0] - self._time
+        if interval is not None and self._kind != NUMBER:
+            self.step = interval
+        self._grow(len(predicted.mean))
         Y = np.full(predicted.mean.shape, np.nan)
         self._waiting.append(
             _PendingPrediction(_slim(predicted), Y, self._last.copy(), self.n_rows, self._time, interval)
         )
+
+    def _grow(self, n_steps: int) -> None:
+        """Make room for the scores of further steps."""
+        more = n_steps - self.n_steps
+        if more > 0:
+            self.n_steps = n_steps
+            self._sums, self._counts = (
+                np.pad(each, ((0, 0), (0, more), (0, 0))) for each in (self._sums, self._counts)
+            )
 
     def observe(self, row: int, y: Mapping[Any, Any], time: Any = None) -> bool:
         """Note a row: its number, its values, and its time if the rows of the feed have times.
@@ -290,7 +305,7 @@ class Track:
             "n_rows": self.n_rows, "n_scored": self.n_scored, "sums": self._sums, "counts": self._counts,
             "pit": self._pit, "blocks": [list(block) for block in self._blocks], "open": list(self._open),
             "block_rows": self._block_rows, "shares": [list(pair) for pair in self._shares],
-            "last": self._last, "time": self._time, "kind": self._kind,
+            "last": self._last, "time": self._time, "kind": self._kind, "step": self.step,
             "waiting": [_waiting_state(waiting) for waiting in self._waiting],
         }  # fmt: skip
 
@@ -305,6 +320,8 @@ class Track:
         track._open = _ScoreBlock(sums.copy(), counts.copy(), row, time)
         track._block_rows, track._shares = state["block_rows"], [(row, shares) for row, shares in state["shares"]]
         track._last, track._time, track._kind = state["last"], state["time"], state["kind"]
+        # Earlier versions wrote none.
+        track.step = state.get("step")
         track._waiting.extend(_waiting_from_state(waiting, scales) for waiting in state["waiting"])
         return track
 

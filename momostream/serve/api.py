@@ -173,7 +173,6 @@ class Interface:
             machines = [self._machine(state, request)]
         if len(machines) > MOST_MACHINES:
             raise ApiError(422, f"a sum over {len(machines)} machines is too large: at most {MOST_MACHINES}", "sum")
-        n_steps = whole(query, "steps", state.plan.horizon, 1, state.plan.horizon)
         with state.lock:
             found = [(machine, machine.predicted) for machine in machines]
         forecasts = [
@@ -184,6 +183,8 @@ class Interface:
         forecasts = [forecast for forecast in forecasts if target in forecast.series]
         if not forecasts or len(forecasts) < len(found) and query.get("sum") != "all":
             raise ApiError(409, "there is no forecast since the start: ask again after the next row")
+        most = min(map(len, forecasts)) if isinstance(state.plan.horizon, str) else state.plan.horizon
+        n_steps = whole(query, "steps", most, 1, most)
         answer = risk(forecasts, target, below, above, n_steps)
         times = found[0][0].forecast()
         return JSONResponse(answer | {"machines": len(forecasts), "times": (times or {}).get("time", [])[:n_steps]})

@@ -13,6 +13,9 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from momostream.feeds.extent import read_start
+from momostream.horizon.durations import parse_duration
+
 __all__ = [
     "ConfigError",
     "Farm",
@@ -47,6 +50,14 @@ def _text(value: Any) -> bool:
     return isinstance(value, str) and value != ""
 
 
+def _reads(read: Callable[[str], Any], value: Any) -> bool:
+    """Whether a text can be read."""
+    try:
+        return isinstance(value, str) and read(value) is not None
+    except ValueError:
+        return False
+
+
 def _whole(least: int) -> _Rule:
     return _Rule(f"a whole number of at least {least}", lambda value: type(value) is int and value >= least)
 
@@ -64,6 +75,11 @@ _TEXT = _Rule("a text", _text)
 _FLAG = _Rule("true or false", lambda value: isinstance(value, bool))
 _NAMES = _Rule("a list of names", lambda value: isinstance(value, list) and all(map(_text, value)))
 _PROBABILITY = _Rule("a number between 0 and 1", lambda value: type(value) is float and 0.0 < value < 1.0)
+_SPAN = _Rule(
+    'a whole number of rows of at least 1, or a span such as "6h"',
+    lambda value: _reads(parse_duration, value) if isinstance(value, str) else type(value) is int and value >= 1,
+)
+_START = _Rule('a text with a date, such as "2024-03-01", or with a number', lambda value: _reads(read_start, value))
 _TABLE = _Rule("a table", lambda value: isinstance(value, dict))
 
 
@@ -140,9 +156,9 @@ class FeedConfig:
     inputs: tuple[str, ...] = ()
     key: str | None = None
     time: str = "auto"
-    horizon: int | None = None
+    horizon: int | str | None = None
     level: float = 0.9
-    every: int = 1
+    every: int | str = 1
     sequence: str | None = None
     output: str | None = None
     format: str | None = None
@@ -152,6 +168,8 @@ class FeedConfig:
     bad_rows: str | None = None
     follow: bool = True
     limit: int | None = None
+    start: str | None = None
+    last: int | str | None = None
     encoding: str = "utf-8"
     delimiter: str | None = None
     decimal: str = "."
@@ -248,7 +266,8 @@ _SERVE_RULES = {
 _FEED_RULES = {
     "source": _TEXT, "title": _TEXT, "store": _TEXT, "targets": _NAMES, "inputs": _NAMES, "key": _TEXT, "time": _TEXT,
     "units": _Rule("a table of texts", lambda value: isinstance(value, dict) and all(map(_text, value.values()))),
-    "horizon": _whole(1), "level": _PROBABILITY, "every": _whole(1), "sequence": _TEXT, "output": _TEXT,
+    "horizon": _SPAN, "level": _PROBABILITY, "every": _SPAN, "start": _START, "last": _SPAN,
+    "sequence": _TEXT, "output": _TEXT,
     "format": _one_of("csv", "jsonl"), "alarms": _TEXT, "alarm_level": _PROBABILITY, "dead_letters": _TEXT,
     "bad_rows": _one_of("stop", "skip"), "follow": _FLAG, "limit": _whole(1), "encoding": _TEXT, "delimiter": _TEXT,
     "decimal": _one_of(".", ","), "time_format": _TEXT, "commit_every": _whole(1), "commit_seconds": _number(0.0),
@@ -358,6 +377,9 @@ class _Reader:
             raise self.error(path, "nothing to predict: name targets, or a horizon to forecast all columns")
         if checked.get("source", PUSHED) == PUSHED and not checked.get("targets"):
             raise self.error(path, "rows that are pushed have no header: name the targets")
+        for bound in ("start", "last"):
+            if bound in checked and checked.get("source", PUSHED) == PUSHED:
+                raise self.error((*path, bound), "rows that are pushed are all taken")
         for role in ("targets", "inputs"):
             if checked.get("key") in checked.get(role, []):
                 raise self.error((*path, "key"), f"column {checked['key']!r} is one of the {role} as well")

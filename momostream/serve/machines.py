@@ -121,10 +121,14 @@ class Machine:
         self._last = np.full(n_targets, np.nan)
         self._sums = np.zeros((4, n_targets))
         self._step: float | None = None
-        horizon = plan.horizon or 0
+        self._make_slots(plan.horizon if isinstance(plan.horizon, int) else 0)
+
+    def _make_slots(self, n_steps: int) -> None:
+        """Make room for forecasts of this length."""
+        n_targets = len(self.plan.targets)
         # One more: a forecast stays until the row after its last step.
-        self._slots = min(N_WAITING, horizon) + 1
-        self._waiting: Array32 = np.empty((0, 3, horizon, n_targets), np.float32)
+        self._slots = min(N_WAITING, n_steps) + 1
+        self._waiting: Array32 = np.empty((0, 3, n_steps, n_targets), np.float32)
         self._origins = np.empty((0, 2 + n_targets))
         self._next_slot = 0
 
@@ -187,6 +191,9 @@ class Machine:
     def _wait(self, at: float, predicted: PredictedValues) -> None:
         """Keep some forecasts until their values have come."""
         interval = self._interval(predicted)
+        if len(predicted.mean) != self._waiting.shape[2]:
+            # A span of time is known in steps once the step of the feed is, which may change.
+            self._make_slots(len(predicted.mean))
         every = -(-len(predicted.mean) // (self._slots - 1))
         if not interval or interval <= 0.0 or (self.n_rows + self.n_known) % every:
             return

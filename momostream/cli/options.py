@@ -300,6 +300,15 @@ class Alarms:
     alarm_level: Annotated[
         float, typer.Option(help="Probability of the interval for alarms.", rich_help_panel=PREDICTIONS)
     ] = 0.999
+    false_alarms: Annotated[
+        str | None,
+        typer.Option(
+            metavar="RATE",
+            help="Write alarms as events, one for each fault, at this rate of false ones of each machine: "
+            "'1 per week', '1 per 5000 rows', or a share of rows.",
+            rich_help_panel=PREDICTIONS,
+        ),
+    ] = None
 
 
 @dataclass(frozen=True)

@@ -221,6 +221,8 @@ class RunRequest:
             fleet,
             plan,
             alarm_level=self.alarms.alarm_level,
+            false_alarms=_rate(self.alarms.false_alarms),
+            on_alarm=None if self.quiet or self.alarms.alarms == "-" else Sparingly(notify),
             commit_every=self.storing.commit_every,
             commit_seconds=self.storing.commit_seconds,
             bad_rows=self.bad_rows.value,
@@ -270,6 +272,14 @@ def served(run: Run, source: Any, request: RunRequest) -> Iterator[None]:
     ) as address:
         notify(f"page: {address}")
         yield
+
+
+def _rate(text: str | None) -> float | str | None:
+    """The rate of --false-alarms: a share of rows as a number, else the text."""
+    try:
+        return None if text is None else float(text)
+    except ValueError:
+        return text
 
 
 def _stopped(run: Run, store: Path | None) -> str:

@@ -261,6 +261,11 @@ class MOMoGPMonitor(StreamingEstimator, AnomalyDetector):
             step /= 1e6
         return self._rate.threshold(step)
 
+    def set_false_alarms(self, false_alarms: float | str) -> None:
+        """Accept another rate from here on."""
+        if false_alarms != self.false_alarms:
+            self._rate, self.false_alarms = Rate.read(false_alarms), false_alarms
+
     @property
     def event(self) -> FaultEvent | None:
         """The event that lasts, None if there is none."""

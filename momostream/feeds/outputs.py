@@ -14,13 +14,16 @@ from datetime import datetime
 from itertools import chain
 from pathlib import Path
 from types import TracebackType
-from typing import Any, BinaryIO, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, Self
 
 from momostream.distributions.forecast import Forecast
 from momostream.distributions.predicted import PredictedValues
 from momostream.feeds.formats import Row
 
-__all__ = ["FORMATS", "Lines", "PredictionLines", "Sink", "Written", "alarm_texts", "format_for"]
+if TYPE_CHECKING:
+    from momostream.estimators.monitor import FaultEvent
+
+__all__ = ["FORMATS", "Lines", "PredictionLines", "Sink", "Written", "alarm_texts", "event_text", "format_for"]
 
 FORMATS = ("csv", "jsonl")
 SIDES = ("mean", "lower", "upper")
@@ -158,6 +161,35 @@ def alarm_texts(row: Row, predicted: PredictedValues, targets: Sequence[str], le
             ends = {side: float(f"{end:.9g}") if math.isfinite(end) else None for side, end in sides.items()}
             texts.append(_json(begin | {"target": name, "value": value, **ends, "level": level}))
     return texts
+
+
+def event_text(row: Row, event: FaultEvent) -> str:
+    """An event as a JSON object, at the row with which it begins or has ended.
+
+    Examples
+    --------
+    >>> from momostream.estimators.monitor import Departure, FaultEvent
+    >>> times = datetime(2024, 3, 1), datetime(2024, 3, 1, 5)
+    >>> event = FaultEvent(811, 841, *times, 6.25, {"power": Departure(0.0, 912.5, -9.5)}, False, False)
+    >>> print(event_text(Row(852, 310, datetime(2024, 3, 1, 7), {"power": 900.0}, "T01"), event))
+    {"key": "T01", "row": 852, "time": "2024-03-01T07:00:00", "event": 812, "open": false,
+     "begin": "2024-03-01T00:00:00", "end": "2024-03-01T05:00:00", "n_rows": 31, "severity": 6.25, "columns":
+     {"power": {"observed": 0.0, "expected": 912.5, "deviations": -9.5}}}
+    """
+    said: dict[str, Any] = ({} if row.key is None else {"key": row.key}) | {
+        "row": row.number, "time": _time_text(row.time), "event": event.begin + 1, "open": event.is_open,
+        "begin": _time_text(event.begin_time), "end": None if event.is_open else _time_text(event.end_time),
+        "n_rows": event.end - event.begin + 1, "severity": float(f"{event.severity:.4g}"),
+        "columns": {
+            str(name): {side: _finite(value) for side, value in part._asdict().items()}
+            for name, part in event.columns.items()
+        },
+    }  # fmt: skip
+    return _json(said)
+
+
+def _finite(value: float) -> float | None:
+    return float(f"{value:.6g}") if math.isfinite(value) else None
 
 
 class Sink:

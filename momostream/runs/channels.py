@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from momostream.distributions.predicted import PredictedValues
 from momostream.feeds.brokers import Outlet
 from momostream.feeds.formats import Row
-from momostream.feeds.outputs import PredictionLines, Sink, Written, alarm_texts
+from momostream.feeds.outputs import PredictionLines, Sink, Written, alarm_texts, event_text
 from momostream.runs.plan import Plan, Step
 from momostream.storage.lines import letter_text
 from momostream.storage.store import DeadLetter, Output, Store
@@ -123,12 +123,19 @@ class Channels:
     # ------------------------------------------------------------------ texts
 
     def alarm_lines(self, steps: Sequence[Step]) -> list[OutputLine]:
-        """Alarms for the rows with a value outside its interval."""
+        """Events that begin or end with these rows, and alarms for the values outside their intervals."""
         if self.alarms is None:
             return []
+        events = [
+            OutputLine(
+                step.row.number, self.alarms, model_key(step.row.key), step.row.offset, event_text(step.row, step.event)
+            )
+            for step in steps
+            if step.event is not None and (step.begins or not step.event.is_open)
+        ]
         watched = [(step.row, step.expected) for step in steps if step.expected is not None]
         expected = PredictedValues.many([each for _, each in watched], self.plan.targets, self.alarm_level)
-        return [
+        return events + [
             OutputLine(row.number, self.alarms, model_key(row.key), row.offset, text)
             for (row, _), values in zip(watched, expected, strict=True)
             for text in alarm_texts(row, values, self.plan.targets, self.alarm_level)

@@ -18,6 +18,7 @@ from momostream.estimators.monitor import MOMoGPMonitor
 from momostream.estimators.regressor import LEAST_PARAMETER, MOMoGPRegressor
 from momostream.estimators.vocabulary import Vocabulary
 from momostream.storage.blocks import Packed
+from momostream.storage.keys import is_side_key, side_key
 from momostream.storage.store import DeadLetter, Key, Output, Position, Store, plain_key
 
 if TYPE_CHECKING:
@@ -109,7 +110,8 @@ class Fleet:
         self._live: OrderedDict[Key, _LoadedModel] = OrderedDict()
         self._packed: dict[Key, Packed] = {}
         self._changed: set[Key] = set()
-        self._keys: set[Key] = set() if store is None else set(store.keys())
+        self._keys: set[Key] = set() if store is None else set(store.keys(side=True))
+        self._n_side = sum(map(is_side_key, self._keys))
         self._live_bytes = self._packed_bytes = 0
         #: Plain data about the fleet, which its store keeps.
         self.about: dict[str, Any] = {}
@@ -194,7 +196,22 @@ class Fleet:
         if key in self._keys:
             raise ValueError(f"a model of {key!r} already exists")
         self._keys.add(key)
+        self._n_side += is_side_key(key)
         self._touch(key, _LoadedModel(model))
+
+    def monitor(self, key: Any, template: MOMoGPMonitor) -> MOMoGPMonitor:
+        """The monitor beside the model of a key, at first a copy of the template.
+
+        It is kept in memory, store and commits like the models, and is not one of the keys.
+        """
+        beside = side_key(plain_key(key))
+        found = self._find(beside)
+        if found is None:
+            found = template.clone()
+            self.add(beside, found)
+        assert isinstance(found, MOMoGPMonitor)
+        found.set_false_alarms(template.false_alarms)
+        return found
 
     def _find_or_make(self, key: Any) -> Model:
         """The model of a key; for an unknown one a model without rows, which is not kept."""
@@ -205,14 +222,14 @@ class Fleet:
 
     def keys(self) -> list[Key]:
         """All keys, sorted by their `repr`."""
-        return sorted(self._keys, key=repr)
+        return sorted((key for key in self._keys if not is_side_key(key)), key=repr)
 
     def __iter__(self) -> Iterator[Key]:
         return iter(self.keys())
 
     def __len__(self) -> int:
         """Return the number of keys."""
-        return len(self._keys)
+        return len(self._keys) - self._n_side
 
     def __contains__(self, key: object) -> bool:
         """Whether a key has a model."""

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from momostream.distributions.forecast import Forecast
     from momostream.distributions.prediction import Prediction
     from momostream.estimators.forecaster import MOMoGPForecaster
+    from momostream.estimators.monitor import FaultEvent, MOMoGPMonitor
 
 __all__ = ["Plan", "Step", "forecast_after", "make_model", "shares", "take_rows"]
 
@@ -165,15 +166,25 @@ class Step(NamedTuple):
     reason: str | None = None
     # The distribution of the row before it was seen, for alarms.
     expected: Prediction | Forecast | None = None
+    # The event that the row belongs to or ends, and whether it begins with this row.
+    event: FaultEvent | None = None
+    begins: bool = False
 
 
 def take_rows(
-    fleet: Fleet, plan: Plan, key: Any, rows: Iterable[Row], learn_only: bool = False, watch: bool = False
+    fleet: Fleet,
+    plan: Plan,
+    key: Any,
+    rows: Iterable[Row],
+    learn_only: bool = False,
+    watch: bool = False,
+    monitor: MOMoGPMonitor | None = None,
 ) -> list[Step]:
     """Predict, then learn, rows of one key in order; with a horizon learn, then forecast.
 
-    With ``watch``, a step also has the distribution of its row before the row was seen. A row that cannot be learnt
-    leaves its model as it was, and its step has the reason.
+    With ``watch``, a step also has the distribution of its row before the row was seen. With a ``monitor``, a copy of
+    it watches the rows of this key, and a step has the event that its row belongs to or ends. A row that cannot be
+    learnt leaves its model as it was, and its step has the reason.
 
     Examples
     --------
@@ -197,8 +208,26 @@ def take_rows(
             # The model counts rows too, from 0 and without bad ones.
             steps.append(Step(row, None, re.sub(r"^row \d+: ", "", str(error))))
         else:
-            steps.append(Step(row, prediction or None, None, expected or None))
+            event, begins = (None, False) if monitor is None else _watch_row(fleet, plan, key, row, monitor)
+            steps.append(Step(row, prediction or None, None, expected or None, event, begins))
     return steps
+
+
+def _watch_row(fleet: Fleet, plan: Plan, key: Any, row: Row, template: MOMoGPMonitor) -> tuple[FaultEvent | None, bool]:
+    """Let the monitor of a key see a row: the event that it belongs to or ends, and whether it begins it."""
+    monitor = fleet.monitor(key, template)
+    values: dict[str, Any] = {name: row.values[name] for name in plan.columns if name in row.values}
+    if plan.time is not None:
+        # Without keys, rows out of order are learnt as they come; they follow no row that a monitor knows.
+        if monitor.is_late(row.time):
+            return None, False
+        values[plan.time] = row.time
+    before, n_before = monitor.event, monitor.n_events
+    monitor.learn_one(values)
+    event = monitor.event
+    if event is None and before is not None:
+        event = monitor.events[-1]
+    return event, monitor.n_events > n_before
 
 
 def _predict_then_learn(fleet: Fleet, plan: Plan, key: Any, row: Row, learn_only: bool, watch: bool) -> tuple[Any, Any]:

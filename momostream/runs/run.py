@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 from threadpoolctl import threadpool_limits
 
 from momostream.distributions.predicted import PredictedValues
+from momostream.estimators.monitor import MOMoGPMonitor
 from momostream.feeds import Event, FeedError, Source, rejection
 from momostream.feeds.formats import Rejected, Row
 from momostream.feeds.outputs import Written
@@ -111,6 +112,11 @@ class Run:
         Columns to predict, columns to predict from, and the time.
     alarm_level
         Probability of the interval that a value must leave to be an alarm.
+    false_alarms
+        Alarms are events, found by a `momostream.MOMoGPMonitor` of each key at this rate of false ones, instead of
+        values outside their intervals. None: they are not.
+    on_alarm
+        Called with the text of each event when it begins and when it has ended.
     commit_every
         Rows from one commit to the next. None: 200 for each key, at least 5,000 and at most 100,000.
     commit_seconds
@@ -152,6 +158,8 @@ class Run:
         plan: Plan,
         *,
         alarm_level: float = 0.999,
+        false_alarms: float | str | None = None,
+        on_alarm: Callable[[str], object] | None = None,
         commit_every: int | None = None,
         commit_seconds: float = 10.0,
         bad_rows: str = "stop",
@@ -164,6 +172,8 @@ class Run:
         self.bad_rows, self.on_bad, self.learn_only = bad_rows, on_bad, learn_only
         self.keys = KeyFilter(share, only)
         self.channels = Channels(plan, alarm_level)
+        self.on_alarm = on_alarm
+        self._monitor = None if false_alarms is None else MOMoGPMonitor(false_alarms, time=plan.time)
         self.results = Results(plan)
         self.commits = Commits(feed, fleet, self.channels, commit_every, commit_seconds)
         self.n_rows = self.n_bad = 0
@@ -335,14 +345,21 @@ class Run:
     def _learn(self, key: Any, rows: list[Row], rejected: list[Rejected]) -> list[Step]:
         """Predict, then learn, rows of one key; rows that cannot be learnt are added to ``rejected``."""
         learnt = []
-        watch = self.channels.alarms is not None
-        for step in take_rows(self.fleet, self.plan, model_key(key), rows, self.learn_only, watch):
+        is_watched = self.channels.alarms is not None
+        watch, monitor = is_watched and self._monitor is None, self._monitor if is_watched else None
+        for step in take_rows(self.fleet, self.plan, model_key(key), rows, self.learn_only, watch, monitor):
             if step.reason is None:
                 learnt.append(step)
+                self._report_event(step)
             else:
                 rejected.append(Rejected(step.row.number, step.row.offset, key, step.reason, step.row.text()))
         self.n_rows += len(learnt)
         return learnt
+
+    def _report_event(self, step: Step) -> None:
+        if self.on_alarm is not None and step.event is not None and (step.begins or not step.event.is_open):
+            name = "" if step.row.key is None else f" {step.row.key}"
+            self.on_alarm(f"{'alarm' if step.begins else 'alarm ended'}{name}: {step.event}")
 
     def _finish(self, steps: list[Step]) -> list[OutputLine]:
         """Score these steps; the lines that they write."""

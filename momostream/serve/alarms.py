@@ -1,8 +1,8 @@
 """Alarms as people see them: one record from its first row to its last, with severity, reason and acknowledgement.
 
 A run writes an alarm for each value outside its interval. `AlarmFolder` joins those of neighbouring rows of a machine
-into one `AlarmRecord`, so that an hour of trouble is one line in the inbox. Records that a run writes itself, with a
-begin and an end, are taken as they are.
+into one `AlarmRecord`, so that an hour of trouble is one line in the inbox. Events, which have a begin and an end, are
+taken as they are (`record_of`).
 """
 
 from __future__ import annotations
@@ -11,9 +11,12 @@ import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-__all__ = ["CALM_ROWS", "AlarmFolder", "AlarmRecord", "Inbox"]
+if TYPE_CHECKING:
+    from momostream.estimators.monitor import FaultEvent
+
+__all__ = ["CALM_ROWS", "AlarmFolder", "AlarmRecord", "Inbox", "record_of"]
 
 # Rows without an alarm after which an alarm has ended, and rows with one that make it critical.
 CALM_ROWS, CRITICAL_ROWS = 6, 3
@@ -45,6 +48,8 @@ class AlarmRecord:
         Rows with an unexpected value.
     acknowledged, by
         When (seconds since 1970) and by whom; None if it is not.
+    kind
+        ``"event"`` of a monitor, or ``"rows"`` that were joined.
     """
 
     id: str
@@ -61,6 +66,7 @@ class AlarmRecord:
     n_rows: int = 1
     acknowledged: float | None = None
     by: str = ""
+    kind: str = "rows"
 
     @property
     def is_open(self) -> bool:
@@ -109,7 +115,7 @@ class AlarmFolder:
     def restore(self, records: Sequence[AlarmRecord]) -> None:
         """Continue open records of an earlier process."""
         for record in records:
-            if record.is_open:
+            if record.is_open and record.kind == "rows":
                 self._open[record.machine] = _MachineAlarm(record, record.begin)
 
     def row(
@@ -140,11 +146,29 @@ class AlarmFolder:
     def _begin(
         self, machine: str, name: str, number: int, time: float, alarms: Sequence[Mapping[str, Any]]
     ) -> AlarmRecord:
-        digest = hashlib.sha256(json.dumps([self.feed, machine, number]).encode()).hexdigest()[:16]
+        digest = _digest(self.feed, machine, number)
         why = "; ".join(map(_reason, alarms[:3]))
         return AlarmRecord(
             digest, self.feed, machine, name, time, None, number, number, "warning", _columns(alarms), why
         )  # fmt: skip
+
+
+def record_of(event: FaultEvent, feed: str, machine: str, name: str, begin: float, end: float) -> AlarmRecord:
+    """The record of an event; ``begin`` and ``end`` are the times of its first and its newest row in alarm."""
+    n_rows = event.end - event.begin + 1
+    why = "; ".join(
+        f"{column} was {part.observed:.4g}, expected {part.expected:.4g}"
+        for column, part in list(event.columns.items())[:3]
+    )
+    return AlarmRecord(
+        _digest(feed, machine, event.begin + 1), feed, machine, name, begin, None if event.is_open else end,
+        event.begin + 1, event.end + 1, "critical" if n_rows >= CRITICAL_ROWS else "warning",
+        list(map(str, event.columns)), why or "all columns together", n_rows, kind="event",
+    )  # fmt: skip
+
+
+def _digest(feed: str, machine: str, number: int) -> str:
+    return hashlib.sha256(json.dumps([feed, machine, number]).encode()).hexdigest()[:16]
 
 
 def _columns(alarms: Sequence[Mapping[str, Any]]) -> list[str]:

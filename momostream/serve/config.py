@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 from momostream.feeds.extent import read_start
 from momostream.horizon.durations import parse_duration
+from momostream.monitor.rates import Rate
 
 __all__ = [
     "ConfigError",
@@ -67,6 +68,14 @@ def _number(least: float, most: float = float("inf"), words: str = "") -> _Rule:
     return _Rule(said, lambda value: type(value) in {int, float} and least <= value <= most)
 
 
+def _is_rate(value: str) -> bool:
+    try:
+        Rate.read(value)
+    except ValueError:
+        return False
+    return True
+
+
 def _one_of(*choices: str) -> _Rule:
     return _Rule(f"one of {', '.join(map(repr, choices))}", lambda value: value in choices)
 
@@ -80,6 +89,7 @@ _SPAN = _Rule(
     lambda value: _reads(parse_duration, value) if isinstance(value, str) else type(value) is int and value >= 1,
 )
 _START = _Rule('a text with a date, such as "2024-03-01", or with a number', lambda value: _reads(read_start, value))
+_RATE = _Rule("a rate such as '1 per week' or '1 per 5000 rows'", lambda value: _text(value) and _is_rate(value))
 _TABLE = _Rule("a table", lambda value: isinstance(value, dict))
 
 
@@ -164,6 +174,7 @@ class FeedConfig:
     format: str | None = None
     alarms: str = "store"
     alarm_level: float = 0.999
+    false_alarms: str | None = None
     dead_letters: str | None = None
     bad_rows: str | None = None
     follow: bool = True
@@ -268,7 +279,8 @@ _FEED_RULES = {
     "units": _Rule("a table of texts", lambda value: isinstance(value, dict) and all(map(_text, value.values()))),
     "horizon": _SPAN, "level": _PROBABILITY, "every": _SPAN, "start": _START, "last": _SPAN,
     "sequence": _TEXT, "output": _TEXT,
-    "format": _one_of("csv", "jsonl"), "alarms": _TEXT, "alarm_level": _PROBABILITY, "dead_letters": _TEXT,
+    "format": _one_of("csv", "jsonl"), "alarms": _TEXT, "alarm_level": _PROBABILITY,
+    "false_alarms": _RATE, "dead_letters": _TEXT,
     "bad_rows": _one_of("stop", "skip"), "follow": _FLAG, "limit": _whole(1), "encoding": _TEXT, "delimiter": _TEXT,
     "decimal": _one_of(".", ","), "time_format": _TEXT, "commit_every": _whole(1), "commit_seconds": _number(0.0),
     "memory": _whole(0), "share": _TEXT, "warm_start": _FLAG, "seed": _whole(0), "model": _TABLE,

@@ -163,11 +163,16 @@ class Machine:
     def _seconds(self, row: Row) -> float:
         """The time of a row: seconds since 1970, the feed's own unit, or its number."""
         found = None if self.plan.time is None else as_time("time", row.time)
+        self.time_kind = "rows" if found is None else found[1]
+        return self.seconds(None if found is None else row.time, self.n_rows + self.n_known - 1)
+
+    @staticmethod
+    def seconds(time: Any, row: int) -> float:
+        """A time as the page has it; without one, the number of a row, which is counted from 0."""
+        found = as_time("time", time)
         if found is None:
-            self.time_kind = "rows"
-            return float(self.n_rows + self.n_known)
-        at, self.time_kind = found
-        return at if self.time_kind == NUMBER else at * 1e-6
+            return row + 1.0
+        return found[0] if found[1] == NUMBER else found[0] * 1e-6
 
     def _expected(self, at: float) -> Array:
         """Mean and interval that the newest forecast had for this row; NaN if it is about another one."""

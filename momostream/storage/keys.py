@@ -8,10 +8,28 @@ from typing import Any, TypeAlias
 from momostream.estimators.vocabulary import Vocabulary
 from momostream.storage.container import FileFormatError
 
-__all__ = ["Key", "key_from_text", "key_text", "plain_key"]
+__all__ = ["Key", "is_side_key", "key_from_text", "key_text", "plain_key", "side_key"]
 
 #: A string, an integer, or a tuple of them.
 Key: TypeAlias = str | int | tuple[Any, ...]
+# No sensor is called so.
+_SIDE = "\x1fmonitor"
+
+
+def side_key(key: Key) -> Key:
+    """The key of the monitor beside the model of a key.
+
+    Examples
+    --------
+    >>> is_side_key(side_key("T01")), is_side_key("T01")
+    (True, False)
+    """
+    return (_SIDE, key)
+
+
+def is_side_key(key: Any) -> bool:
+    """Whether `side_key` made this key."""
+    return type(key) is tuple and len(key) == 2 and key[0] == _SIDE
 
 
 def plain_key(key: Any) -> Key:

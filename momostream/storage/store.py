@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from momostream.storage import container
 from momostream.storage.blocks import POSITION_BITS, Parts, digest
 from momostream.storage.database import Database, StoreError, as_bytes, checksum, digest_number
-from momostream.storage.keys import Key, key_from_text, key_text, plain_key
+from momostream.storage.keys import Key, is_side_key, key_from_text, key_text, plain_key
 from momostream.storage.lines import (
     LINES,
     DeadLetter,
@@ -286,24 +286,21 @@ class Store(Database):
         except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
             raise StoreError(f"{self.path}: the model of {key!r} does not fit this version ({error})") from error
 
-    def keys(self) -> list[Key]:
-        """Keys of all models, sorted by their `repr`."""
+    def keys(self, side: bool = False) -> list[Key]:
+        """Keys of all models, sorted by their `repr`; with ``side`` also those of the monitors beside them."""
         with self._errors():
-            return sorted(
-                (key_from_text(text) for (text,) in self._connection.execute("SELECT key FROM models")), key=repr
-            )
+            found = [key_from_text(text) for (text,) in self._connection.execute("SELECT key FROM models")]
+        return sorted((key for key in found if side or not is_side_key(key)), key=repr)
 
     def rows(self) -> dict[Key, int]:
         """Rows that each model has learnt, by key, sorted by their `repr`."""
         with self._errors():
             found = {key_from_text(text): n for text, n in self._connection.execute("SELECT key, n_rows FROM models")}
-        return {key: found[key] for key in sorted(found, key=repr)}
+        return {key: found[key] for key in sorted(found, key=repr) if not is_side_key(key)}
 
     def __len__(self) -> int:
         """Return the number of models."""
-        with self._errors():
-            n: int = self._connection.execute("SELECT count(*) FROM models").fetchone()[0]
-            return n
+        return len(self.keys())
 
     def __contains__(self, key: object) -> bool:
         """Whether there is a model of this key."""

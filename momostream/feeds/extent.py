@@ -127,12 +127,12 @@ class Extent:
                     f"{self._feed.name}: row {row.number} has no time: --start and spans of --last need one"
                 )
             return (time is not None and found[0] <= time) or (
-                self._start is not None and found[0] < self._start_for(row, *found)
+                self._start is not None and found[0] < self._start_for(row, found[1])
             )
 
         return is_left_out
 
-    def _start_for(self, row: Row, at: float, kind: str) -> float:
+    def _start_for(self, row: Row, kind: str) -> float:
         """The start on the scale of a row's time."""
         start = self._start
         if isinstance(start, float) and kind == NUMBER:
@@ -144,9 +144,11 @@ class Extent:
         if kind != AWARE and begin.tzinfo is not None:
             raise FeedError(f"{self._feed.name}: the times of the rows have no zone: use a start without one")
         if kind == AWARE and begin.tzinfo is None:
+            assert isinstance(row.time, datetime), "only dates have a zone"
             begin = begin.replace(tzinfo=row.time.tzinfo)
         found = as_time("start", begin)
-        return at if found is None else found[0]
+        assert found is not None, "a date is a time"
+        return found[0]
 
     def _find_end(self) -> tuple[int | None, float | None]:
         """Number of the first row, or the time before it, of the last part of the feed."""

@@ -42,7 +42,7 @@ def test_reads_all_parts():
     [
         ('title = "North"', "title = 5", "farm.toml, line 4: serve.title: expected a text, got 5"),
         ("horizon = 12", "horizont = 12", "line 9: unknown key feeds.north.horizont: did you mean 'horizon'?"),
-        ("horizon = 12", "horizon = true", "line 9: feeds.north.horizon: expected a whole number of rows of at least 1"),
+        ("horizon = 12", "horizon = true", "line 9: feeds.north.horizon: expected a whole number of rows"),
         ("horizon = 12", "horizon =", "line 9: Invalid value"),
         ('key = "turbine"', 'key = "power"', "line 7: feeds.north.key: column 'power' is one of the targets as well"),
         ("feeds.north", 'feeds."no/rth"', "line 6: feeds.no/rth: a name of a feed has letters"),

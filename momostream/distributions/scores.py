@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["absolute_error", "energy_score", "is_inside", "pit_bins", "squared_error"]
+__all__ = ["absolute_error", "energy_score", "error_ratio", "is_inside", "pit_bins", "squared_error"]
 
 Array = NDArray[np.float64]
 
@@ -47,6 +47,22 @@ def pit_bins(pit: Array, n_bins: int) -> NDArray[np.intp]:
     [0, 1, 3]
     """
     return np.minimum(pit * n_bins, n_bins - 1.0).astype(np.intp)
+
+
+def error_ratio(error: Array, reference: Array) -> float:
+    """Errors over those of a reference, as one number: the geometric mean of the ratios, whatever the units.
+
+    Targets without an error, or whose reference has none, do not count; NaN if none is left.
+
+    Examples
+    --------
+    >>> error_ratio(np.array([1.0, 8.0, np.nan]), np.array([2.0, 4.0, 1.0]))
+    1.0
+    """
+    with np.errstate(invalid="ignore", divide="ignore"):
+        ratios = error / reference
+    ratios = ratios[np.isfinite(ratios) & (ratios > 0.0)]
+    return float(np.exp(np.log(ratios).mean())) if len(ratios) else float("nan")
 
 
 def energy_score(draws: Array, y: Array) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from momostream.distributions.predicted import PredictedValues
@@ -68,6 +69,11 @@ class Results:
         """Keep the current shares of the model's inputs, or of its experts."""
         if self.track is not None:
             self.track.note(shares(model))
+
+    def note_alarms(self, texts: Sequence[str]) -> None:
+        """Keep the newest alarms."""
+        if self.track is not None:
+            self.track.lookback.note_alarms(texts)
 
     def keep(self, row: Row, predicted: PredictedValues | None) -> None:
         """Keep a row and what was predicted at it, as the newest."""

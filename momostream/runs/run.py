@@ -366,6 +366,7 @@ class Run:
         predictions = [step.prediction for step in steps if step.prediction is not None]
         found = iter(PredictedValues.many(predictions, self.plan.targets, self.plan.level))
         alarms = self.channels.alarm_lines(steps)
+        self.results.note_alarms([line.text for line in alarms])
         lines = list(alarms)
         watched: list[tuple[Step, PredictedValues | None]] = []
         for step in steps:

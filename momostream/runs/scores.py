@@ -17,9 +17,10 @@ from momostream._numbers import as_number
 from momostream.distributions.bounded import TargetMap
 from momostream.distributions.forecast import Forecast
 from momostream.distributions.predicted import PredictedValues
-from momostream.distributions.scores import absolute_error, is_inside, pit_bins, squared_error
+from momostream.distributions.scores import absolute_error, error_ratio, is_inside, pit_bins, squared_error
 from momostream.estimators.vocabulary import Vocabulary
 from momostream.horizon.calendar import AWARE, NUMBER, as_time
+from momostream.runs.lookback import ComparedRow, Lookback
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -31,6 +32,7 @@ Array = NDArray[np.float64]
 SCORES = ("rmse", "mae", "nlpd", "coverage", "naive")
 # Scores that are roots of means.
 _ROOTS = (0, 4)
+_NAIVE = SCORES.index("naive")
 # Rows of the first blocks, and most blocks: beyond that they are merged in pairs.
 FIRST_BLOCK, MAX_BLOCKS = 32, 256
 N_BINS = 20
@@ -90,6 +92,8 @@ class Track:
         Rows observed, predictions scored.
     step : float or None
         Microseconds from one step to the next; None if times are not dates.
+    lookback : Lookback
+        The newest rows beside their forecasts, the worst days, the newest alarms.
 
     Notes
     -----
@@ -129,6 +133,7 @@ class Track:
         self._time: float | None = None
         self._kind: str | None = None
         self.step: float | None = None
+        self.lookback = Lookback(len(self.targets))
 
     def _empty_block(self) -> _ScoreBlock:
         shape = len(SCORES), len(self.targets)
@@ -171,7 +176,7 @@ class Track:
         for waiting in self._waiting:
             self._enter(waiting, values)
         while self._waiting and self._is_over(self._waiting[0]):
-            self._score(self._waiting.popleft())
+            self._score(self._waiting.popleft(), row)
         self._last = np.where(np.isnan(values), self._last, values)
         self._open = self._open._replace(row=row, time=np.nan if self._time is None else self._time)
         complete = self.n_rows % self._block_rows == 0
@@ -199,7 +204,7 @@ class Track:
         if 1 <= step <= len(waiting.Y):
             waiting.Y[step - 1] = values
 
-    def _score(self, waiting: _PendingPrediction) -> None:
+    def _score(self, waiting: _PendingPrediction, row: int) -> None:
         predicted, Y = waiting.predicted, waiting.Y
         pit, log_density = predicted.judge(Y, self.targets)
         inside = np.where(np.isnan(pit), np.nan, is_inside(Y, predicted.lower, predicted.upper))
@@ -214,6 +219,12 @@ class Track:
         steps, targets = np.nonzero(~np.isnan(pit))
         np.add.at(self._pit, (pit_bins(pit[steps, targets], N_BINS), targets), 1.0)
         self.n_scored += 1
+        time = np.nan if self._time is None else self._time
+        self.lookback.compare(
+            ComparedRow(row, time, Y[-1], predicted.mean[-1], predicted.lower[-1], predicted.upper[-1])
+        )
+        squares, naive = scores[0].sum(axis=0), scores[_NAIVE].sum(axis=0)
+        self.lookback.score(self._time if self._kind != NUMBER else None, squares, naive, known[0].sum(axis=0))
 
     def _close_block(self) -> None:
         self._blocks.append(self._open)
@@ -233,6 +244,12 @@ class Track:
 
         values = _means(self._sums.sum(axis=1), self._counts.sum(axis=1))
         return pd.DataFrame(values.T, index=self._names("target"), columns=list(SCORES))
+
+    @property
+    def error_ratio(self) -> float:
+        """Error of the model over that of the last value: the geometric mean over the targets; NaN without any."""
+        rmse, naive = _means(self._sums.sum(axis=1), self._counts.sum(axis=1))[_ROOTS,]
+        return error_ratio(rmse, naive)
 
     @property
     def by_step(self) -> pd.DataFrame:
@@ -255,11 +272,14 @@ class Track:
     @property
     def block_times(self) -> pd.Index[Any] | None:
         """Times of the last rows of the blocks; None if rows have none."""
+        return self.as_index(np.array([block.time for block in self._all_blocks]))
+
+    def as_index(self, times: Array) -> pd.Index[Any] | None:
+        """Times of rows, as they are kept here, as an index; None if rows have none."""
         import pandas as pd
 
         if self._kind is None:
             return None
-        times = np.array([block.time for block in self._all_blocks])
         if self._kind == NUMBER:
             return pd.Index(times, name="time")
         stamps = np.where(np.isnan(times), np.datetime64("NaT"), np.nan_to_num(times).astype("datetime64[us]"))
@@ -306,7 +326,7 @@ class Track:
             "pit": self._pit, "blocks": [list(block) for block in self._blocks], "open": list(self._open),
             "block_rows": self._block_rows, "shares": [list(pair) for pair in self._shares],
             "last": self._last, "time": self._time, "kind": self._kind, "step": self.step,
-            "waiting": [_waiting_state(waiting) for waiting in self._waiting],
+            "waiting": [_waiting_state(waiting) for waiting in self._waiting], "lookback": self.lookback.state(),
         }  # fmt: skip
 
     @classmethod
@@ -320,8 +340,10 @@ class Track:
         track._open = _ScoreBlock(sums.copy(), counts.copy(), row, time)
         track._block_rows, track._shares = state["block_rows"], [(row, shares) for row, shares in state["shares"]]
         track._last, track._time, track._kind = state["last"], state["time"], state["kind"]
-        # Earlier versions wrote none.
+        # Earlier versions wrote neither.
         track.step = state.get("step")
+        if "lookback" in state:
+            track.lookback = Lookback.from_state(state["lookback"])
         track._waiting.extend(_waiting_from_state(waiting, scales) for waiting in state["waiting"])
         return track
 

@@ -7,7 +7,10 @@ import sys
 import time as clock
 from collections.abc import Iterable, Sequence
 
+import numpy as np
+
 from momostream import __version__
+from momostream.distributions.scores import error_ratio
 from momostream.serve.machines import Machine
 from momostream.serve.state import LATENCIES, FeedState
 
@@ -82,11 +85,12 @@ def _scores(states: Iterable[FeedState]) -> list[str]:
             machines: list[Machine] = list(state.machines.values())
             found = [each for machine in machines for each in machine.scores.values()]
         coverage = [each["coverage"] for each in found if each["coverage"] is not None]
-        ratios = [each["rmse"] / each["naive"] for each in found if each["rmse"] is not None and each["naive"]]
+        errors = np.array([[each["rmse"], each["naive"]] for each in found], dtype=np.float64).reshape(-1, 2)
+        ratio = error_ratio(*errors.T)
         if coverage:
             lines.append(f'momostream_coverage{{feed="{state.name}"}} {sum(coverage) / len(coverage):.4f}')
-        if ratios:
-            lines.append(f'momostream_error_ratio{{feed="{state.name}"}} {sum(ratios) / len(ratios):.4f}')
+        if not np.isnan(ratio):
+            lines.append(f'momostream_error_ratio{{feed="{state.name}"}} {ratio:.4f}')
     return lines
 
 

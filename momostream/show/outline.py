@@ -23,7 +23,18 @@ from momostream.stream.leaf import Leaf
 from momostream.stream.model import StreamModel
 from momostream.stream.tree import Bundle, Gate, Sum, Tree
 
-__all__ = ["Box", "Stream", "core_of", "counted", "has_learnt", "lock_of", "named", "names_of", "outline"]
+__all__ = [
+    "Box",
+    "Stream",
+    "change_text",
+    "core_of",
+    "counted",
+    "has_learnt",
+    "lock_of",
+    "named",
+    "names_of",
+    "outline",
+]
 
 Array = NDArray[np.float64]
 
@@ -314,3 +325,12 @@ def counted(number: int, what: str) -> str:
     ('1 row', '1,200 rows')
     """
     return f"{number:,} {what}{'' if number == 1 else 's'}"
+
+
+def change_text(ratio: float, digits: int = 0) -> str:
+    """A ratio as a change in per cent.
+
+    >>> change_text(0.58), change_text(1.034, 1), change_text(float("nan"))
+    ('−42 %', '+3.4 %', '–')
+    """
+    return "–" if ratio != ratio else f"{100.0 * (ratio - 1.0):+.{digits}f} %".replace("-", "−")

@@ -19,7 +19,7 @@ from rich.text import Text
 
 from momostream.feeds.source import Source
 from momostream.runs.run import Run
-from momostream.show.outline import counted
+from momostream.show.outline import change_text, counted
 
 __all__ = ["Bar", "LiveView", "PlainView", "chart", "view_for"]
 
@@ -109,10 +109,8 @@ class _View:
         if run.track is None:
             words.append(f"{counted(len(run.fleet), 'key')}, {run.fleet.n_live:,} in memory")
         elif run.track.n_scored:
-            summary = run.track.summary
-            ratio = float((summary["rmse"] / summary["naive"]).mean())
-            words.append(f"error {ratio:.2f} of the last value's")
-            words.append(f"{run.track.level:.0%} intervals cover {summary['coverage'].mean():.1%}")
+            words.append(f"error {change_text(run.track.error_ratio)} against the last value")
+            words.append(f"{run.track.level:.0%} intervals cover {run.track.summary['coverage'].mean():.1%}")
         if run.n_bad:
             words.append(counted(run.n_bad, "bad row"))
         return words

@@ -14,12 +14,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from momostream import __version__
 from momostream.distributions.forecast import Forecast
 from momostream.distributions.prediction import Prediction
+from momostream.distributions.scores import error_ratio
+from momostream.horizon.durations import spoken_steps
 from momostream.runs.scores import SCORES, Track
-from momostream.show.outline import has_learnt
+from momostream.show.outline import change_text, counted, has_learnt
 from momostream.storage.container import replace_file
 
 if TYPE_CHECKING:
@@ -44,6 +47,8 @@ WIDE = 1900
 TILE_LETTERS = 14
 # A table of more steps is folded.
 OPEN_STEPS = 24
+# Targets in the table of the worst days, columns of an alarm.
+DAY_TARGETS, ALARM_COLUMNS = 3, 3
 
 HEADINGS = {
     "rmse": ("RMSE", "root mean square error"),
@@ -143,6 +148,7 @@ def _results(track: Track, model: Any, pictures: Mapping[str, str]) -> list[str]
     circuit = (pictures.get(name, "") for name in ("relevance", "correlation", "circuit"))
     return [
         _section("Forecast", [pictures.get("forecast", "")]),
+        _section("Alarms", _alarm_parts(track)),
         _section("Quality of the predictions", _score_parts(track, pictures)),
         _section("The model", [*circuit, _code(model.describe())]),
     ]
@@ -209,7 +215,11 @@ def _drawn(
     from momostream.show import plots
 
     figures = {}
+    if isinstance(forecast, Forecast):
+        # In the order in which the user named them.
+        forecast = forecast[[name for name in track.targets if name in forecast.series]]
     if track.n_scored:
+        figures["lookback"] = plots.plot_lookback(track)
         figures["scores"] = plots.plot_scores(track)
         if track.pit.to_numpy().any():
             figures["calibration"] = plots.plot_calibration(track)
@@ -223,7 +233,7 @@ def _drawn(
     if not track.relevance.empty:
         figures["relevance"] = plots.plot_relevance(track)
     if has_learnt(model):
-        figures["circuit"] = plots.plot_circuit(model, max_nodes=MOST_NODES)
+        figures["circuit"] = plots.plot_circuit(model, max_nodes=MOST_NODES, sideways=True)
     return figures
 
 
@@ -241,7 +251,12 @@ def _words(track: Track, model: Any) -> dict[str, tuple[str, str]]:
         if is_forecaster
         else "the share of each input in how much predictions vary; the clock stands for time"
     )
+    ahead = f", made {spoken_steps(track.n_steps, track.step)} before" if is_forecaster else ""
     return {
+        "lookback": (
+            "Newest values and the forecasts of them over time",
+            f"Values (dots) beside their predictions{ahead}: the mean (line) and the {level} interval (band).",
+        ),
         "scores": (
             f"Error, compared with that of the last value, and coverage of the {level} intervals over the run",
             f"Above: the error of the predictions, {error}. Below: share of the values inside their {level} "
@@ -274,8 +289,8 @@ def _words(track: Track, model: Any) -> dict[str, tuple[str, str]]:
             f"Relevance over the run: {shares}.",
         ),
         "circuit": (
-            "The circuit of the model from its root down to its Gaussian processes",
-            "The current model. At the top are its experts with their weights (the mean over all targets). Blue boxes "
+            "The circuit of the model from its root to its Gaussian processes",
+            "The current model. At the left are its experts with their weights (the mean over all targets). Blue boxes "
             "split the rows by one quantity, with the values of each side on the edges; green boxes are Gaussian "
             "processes with their numbers of rows, or experts that are not split.",
         ),
@@ -289,13 +304,10 @@ def _words(track: Track, model: Any) -> dict[str, tuple[str, str]]:
 def _key_figures(track: Track) -> dict[str, str]:
     if not track.n_scored:
         return {}
-    summary = track.summary
-    ratios = (summary["rmse"] / summary["naive"].where(summary["naive"] > 0.0)).dropna()
-    change = 100.0 * (float(np.exp(np.log(ratios).mean())) - 1.0) if (ratios > 0.0).all() and len(ratios) else np.nan
     return {
         "Predictions scored": f"{track.n_scored:,}",
-        "Error against the last value": "–" if np.isnan(change) else f"{change:+.0f} %".replace("-", "−"),
-        f"Inside the {100 * track.level:.4g} % interval": _percent(float(summary["coverage"].mean())),
+        "Error against the last value": change_text(track.error_ratio),
+        f"Inside the {100 * track.level:.4g} % interval": _percent(float(track.summary["coverage"].mean())),
     }
 
 
@@ -306,6 +318,8 @@ def _score_parts(track: Track, parts: Mapping[str, str]) -> Iterable[str]:
         ]
     return [
         _target_table(track),
+        parts.get("lookback", ""),
+        _day_table(track),
         *(parts.get(name, "") for name in ("scores", "calibration", "steps")),
         _step_table(track) if track.n_steps > 1 else "",
     ]
@@ -318,15 +332,70 @@ def _target_table(track: Track) -> str:
     return _table("Scores by target, over the whole run", ["target", *HEADINGS], rows)
 
 
+def _day_table(track: Track) -> str:
+    """The days with the largest errors, compared with the usual ones."""
+    days = track.lookback.worst_days
+    if len(days) < 2:
+        return ""
+    targets = [str(name) for name in track.targets[:DAY_TARGETS]]
+    rows = []
+    for times, day in days:
+        date = np.datetime64(day.day, "D")
+        errors = [_cell("rmse", value) for value in day.rmse[:DAY_TARGETS]]
+        rows.append([str(date), f"{times:.1f}", change_text(error_ratio(day.rmse, day.naive_rmse)), *errors])
+    header = ["day", "times the usual error", "change", *(f"RMSE of {name}" for name in targets)]
+    return _table("The worst days", header, rows)
+
+
+def _alarm_parts(track: Track) -> list[str]:
+    """The newest alarms, each in a line."""
+    lookback = track.lookback
+    if not lookback.n_alarms:
+        return []
+    rows = [
+        [str(alarm.get("begin") or alarm.get("time") or ""), f"{alarm['row']:,}", *_alarm_cells(alarm)]
+        for alarm in reversed(lookback.alarms)
+    ]
+    shown = (
+        f"the newest {len(rows)} of {lookback.n_alarms:,}"
+        if lookback.n_alarms > len(rows)
+        else counted(len(rows), "alarm")
+    )
+    return [_table(shown, ["time", "row", "columns", "observed", "expected"], rows)]
+
+
+def _alarm_cells(alarm: Mapping[str, Any]) -> list[str]:
+    """Columns of an alarm, with observed and expected values."""
+    if "columns" not in alarm:
+        low, high = (("–" if end is None else _number(end)) for end in (alarm.get("lower"), alarm.get("upper")))
+        return [str(alarm.get("target", "")), _number(alarm["value"]), f"{low} to {high}"]
+    parts = [(name, part["observed"], part["expected"]) for name, part in alarm["columns"].items()][:ALARM_COLUMNS]
+    names = ", ".join(str(name) for name, *_ in parts)
+    observed, expected = (
+        ", ".join("–" if part[side] is None else _number(part[side]) for part in parts) for side in (1, 2)
+    )
+    state = "ongoing" if alarm["open"] else f"{alarm['n_rows']:,} rows"
+    return [f"{names} ({state})", observed, expected]
+
+
 def _step_table(track: Track) -> str:
     """All scores of one target; for several targets, the means of scores without a unit."""
-    scores = {name: track.by_step[[name]].droplevel(0, axis=1) for name in SCORES}
-    scores["change"] = scores["rmse"] / scores["naive"].where(scores["naive"] > 0.0) - 1.0
+    scores = {name: track.by_step[[name]].droplevel(0, axis=1).to_numpy() for name in SCORES}
+    scores["change"] = (
+        np.array([[error_ratio(*errors)] for errors in zip(scores["rmse"], scores["naive"], strict=True)]) - 1.0
+    )
     shown = [name for name in HEADINGS if len(track.targets) == 1 or name in AVERAGED]
-    columns = [[_cell(name, value) for value in scores[name].mean(axis=1)] for name in shown]
+    columns = [[_cell(name, value) for value in _known_means(scores[name])] for name in shown]
     rows = [[str(step), *cells] for step, *cells in zip(track.by_step.index, *columns, strict=True)]
     caption = "Scores by step" + ("" if len(track.targets) == 1 else ", the mean over the targets")
     return _details(caption, _table("", ["step", *shown], rows), is_open=track.n_steps <= OPEN_STEPS)
+
+
+def _known_means(values: NDArray[np.float64]) -> list[float]:
+    """Mean of each row over the targets that have a value; NaN if none has."""
+    known = ~np.isnan(values)
+    sums = np.where(known, values, 0.0).sum(axis=1)
+    return [total / count if count else np.nan for total, count in zip(sums, known.sum(axis=1), strict=True)]
 
 
 def _cell(score: str, value: float) -> str:
@@ -334,8 +403,7 @@ def _cell(score: str, value: float) -> str:
         return "–"
     if score == "coverage":
         return _percent(value)
-    text = f"{100 * value:+.1f} %" if score == "change" else _number(value)
-    return text.replace("-", "−")
+    return change_text(1.0 + value, 1) if score == "change" else _number(value).replace("-", "−")
 
 
 def _number(value: float) -> str:
@@ -368,7 +436,7 @@ def _versions() -> dict[str, str]:
 def _header(title: str, track: Track) -> str:
     names = [str(name) for name in track.targets]
     shown = ", ".join(names[:6]) + (f" and {len(names) - 6} more" if len(names) > 6 else "")
-    ahead = f", {track.n_steps} steps ahead" if track.n_steps > 1 else ""
+    ahead = f", up to {spoken_steps(track.n_steps, track.step)} ahead" if track.n_steps > 1 else ""
     now = datetime.now(UTC)
     return (
         f"<header><h1>{escape(title)}</h1><p>Predictions of {escape(shown)}{ahead}, each made before its rows were "

@@ -30,7 +30,7 @@ def test_the_live_view_draws_forecasts():
     for part in (
         "60 of 60 rows",
         "rows/s",
-        "of the last value's",
+        "against the last value",
         "90% intervals cover",
         "power",
         "kW",

@@ -11,12 +11,14 @@ from html.parser import HTMLParser
 import numpy as np
 import pandas as pd
 import pytest
+from matplotlib.figure import Figure
 from PIL import Image
 
 from momostream import MOMoGPForecaster, MOMoGPRegressor, __version__
 from momostream.distributions.predicted import PredictedValues
+from momostream.runs.lookback import DAY
 from momostream.runs.scores import Track
-from momostream.show import report
+from momostream.show import plots, report
 from momostream.show.report import write_report
 
 VOID = {"meta", "img", "br", "link", "hr", "input"}
@@ -116,7 +118,7 @@ def number(text):
 def test_pictures_are_inside_and_can_be_seen(regression, tmp_path):
     track, model, distribution = regression
     page = read(write_report(tmp_path / "report.html", track, model, forecast=distribution))
-    assert len(page.images) == 5
+    assert len(page.images) == 6
     for attrs in page.images:
         kind, data = attrs["src"].split(",")
         assert kind == "data:image/png;base64"
@@ -129,8 +131,8 @@ def test_pictures_are_inside_and_can_be_seen(regression, tmp_path):
         assert ratio == pytest.approx(image.size[0] / image.size[1], rel=0.01)
         assert len(attrs["alt"]) > 20
     captions = page.texts["figcaption"]
-    assert len(captions) == 5 and all(len(caption) > 60 for caption in captions)
-    assert len({attrs["alt"] for attrs in page.images}) == 5
+    assert len(captions) == 6 and all(len(caption) > 60 for caption in captions)
+    assert len({attrs["alt"] for attrs in page.images}) == 6
 
 
 def test_nothing_is_loaded_and_nothing_runs(regression, tmp_path):
@@ -174,10 +176,10 @@ def test_table_of_steps_of_several_targets_has_means_of_what_has_no_unit(tmp_pat
     assert header == ["step", "against last value", "NLPD", "coverage"]
     for row, (_, line) in zip(rows, track.by_step.iterrows(), strict=True):
         change, nlpd, coverage = map(number, row[1:])
-        assert change == pytest.approx(100 * (line["rmse"] / line["naive"] - 1).mean(), abs=0.06)
+        assert change == pytest.approx(100 * (np.exp(np.log(line["rmse"] / line["naive"]).mean()) - 1), abs=0.06)
         assert nlpd == pytest.approx(line["nlpd"].mean(), rel=1e-3)
         assert coverage == pytest.approx(100 * line["coverage"].mean(), abs=0.06)
-    assert len(page.images) == 6  # scores, calibration, steps, forecast, correlation, circuit
+    assert len(page.images) == 7  # lookback, scores, calibration, steps, forecast, correlation, circuit
 
 
 def test_tiles(regression, tmp_path, undrawn):
@@ -246,7 +248,7 @@ def test_figures_are_saved_as_well(forecasts, tmp_path):
     folder = tmp_path / "deep" / "figures"
     page = read(write_report(tmp_path / "r.html", track, model, forecast=forecast, history=history, figures=folder))
     files = {path.name: path.read_bytes() for path in folder.iterdir()}
-    assert set(files) == {"scores.png", "calibration.png", "steps.png", "forecast.png", "circuit.png"}
+    assert set(files) == {"lookback.png", "scores.png", "calibration.png", "steps.png", "forecast.png", "circuit.png"}
     inside = {base64.b64decode(attrs["src"].split(",")[1]) for attrs in page.images}
     assert inside == set(files.values())
 
@@ -290,3 +292,33 @@ def test_an_old_report_survives_what_goes_wrong(regression, tmp_path, undrawn, m
     assert write_report(str(path), track, model) == path
     assert path.read_text(encoding="utf-8").startswith("<!DOCTYPE html>")
     assert [entry.name for entry in tmp_path.iterdir()] == ["report.html"]
+
+
+def test_alarms_and_worst_days_are_listed(tmp_path, undrawn):
+    track, model, *_ = run_forecaster(n_rows=40)
+    lookback = track.lookback
+    lookback.note_alarms([
+        '{"row": 7, "time": "2024-03-01T00:00:00", "target": "power", "value": 48.0, "lower": null, "upper": 42.0}',
+        '{"row": 9, "time": "2024-03-01T02:00:00", "event": 8, "open": false, "begin": "2024-03-01T01:00:00", '
+        '"n_rows": 31, "columns": {"power": {"observed": 0.0, "expected": 912.5, "deviations": -9.5}}}',
+    ])  # fmt: skip
+    for day, error in enumerate([1.0, 2.0, 4.0], 19_783):
+        lookback.score(day * DAY, np.array([error**2]), np.array([1.0]), np.array([1.0]))
+    page = read(write_report(tmp_path / "r.html", track, model))
+    alarms, _, days = page.tables[:3]
+    assert alarms[1:] == [
+        ["2024-03-01T01:00:00", "9", "power (31 rows)", "0.000", "912.5"],
+        ["2024-03-01T00:00:00", "7", "power", "48.00", "– to 42.00"],
+    ]
+    assert [row[0] for row in days[1:]] == ["2024-03-03", "2024-03-02"]
+    assert [row[2] for row in days[1:]] == ["+300 %", "+100 %"]
+
+
+def test_series_have_the_order_of_the_user_and_times_are_said_in_hours(tmp_path, monkeypatch):
+    track, model, forecast, history = run_forecaster(("wind", "power"), 50)
+    track.step = 3600e6
+    shown = {}
+    monkeypatch.setattr(plots, "plot_forecast", lambda given, history: shown.update(names=given.series) or Figure())
+    page = read(write_report(tmp_path / "r.html", track, model, forecast=forecast, history=history))
+    assert shown["names"] == ("wind", "power")
+    assert "up to 3 hours ahead" in page.texts["header"][0]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from momostream.show.plots.backtests import plot_backtest
 from momostream.show.plots.circuits import plot_circuit
-from momostream.show.plots.predictions import plot_correlation, plot_forecast, plot_prediction
+from momostream.show.plots.predictions import plot_correlation, plot_forecast, plot_lookback, plot_prediction
 from momostream.show.plots.relevance import plot_lengthscales, plot_relevance
 from momostream.show.plots.scores import plot_calibration, plot_scores, plot_steps
 
@@ -20,6 +20,7 @@ __all__ = [
     "plot_correlation",
     "plot_forecast",
     "plot_lengthscales",
+    "plot_lookback",
     "plot_prediction",
     "plot_relevance",
     "plot_scores",

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
+from itertools import groupby, pairwise
 from typing import TYPE_CHECKING, Any
 
 from matplotlib.axes import Axes
@@ -27,6 +27,8 @@ LINE = "#555555"
 FONT_SIZE = 9.0
 # Inches of a letter at that size, of the frame and the gap between two boxes, and from one level to the next.
 LETTER_WIDTH, GAP_WIDTH, LEVEL_HEIGHT = 0.072, 0.25, 0.95
+# Inches of a line of text, and of the frame and the gap between two boxes that stand below each other.
+LINE_HEIGHT, GAP_HEIGHT = 0.16, 0.24
 
 
 def plot_circuit(
@@ -36,8 +38,9 @@ def plot_circuit(
     outputs: Sequence[str] | None = None,
     ax: Axes | None = None,
     max_nodes: int = 40,
+    sideways: bool = False,
 ) -> Figure:
-    """Draw the circuit of a model from the top down.
+    """Draw the circuit of a model from the top down, or from left to right.
 
     Sums are circles with a plus and their weights on the edges (the mean over the targets, if each has its own);
     gates are boxes with the name of the covariate and the cuts on the edges; splits of the targets are circles with a
@@ -57,6 +60,8 @@ def plot_circuit(
         Axes to draw into; None makes a figure that fits the circuit.
     max_nodes
         Most nodes to draw, upper levels first; nodes with an ellipsis count the rest.
+    sideways
+        Draw from left to right: leaves stand below each other, so that wide circuits fit a page.
 
     Returns
     -------
@@ -74,9 +79,10 @@ def plot_circuit(
     ['wind', '≤ 3', '> 3', 'region 0, 20 rows', 'region 1, 20 rows']
     >>> figure.savefig("circuit.png")  # doctest: +SKIP
     """
-    boxes = _lay_out(outline(model, expert, inputs, outputs, max_nodes))
+    root = outline(model, expert, inputs, outputs, max_nodes)
+    boxes = _lay_out_sideways(root) if sideways else _lay_out(root)
     left, right = min(box.left for box in boxes), max(box.right for box in boxes)
-    bottom, top = min(box.y for box in boxes) - 0.45 * LEVEL_HEIGHT, 0.3 * LEVEL_HEIGHT
+    bottom, top = min(box.y for box in boxes) - 0.45 * LEVEL_HEIGHT, max(box.y for box in boxes) + 0.3 * LEVEL_HEIGHT
     shrink = 1.0
     if ax is None:
         ax = new_axes(max(right - left, 2.0), max(top - bottom, 1.0))
@@ -86,27 +92,30 @@ def plot_circuit(
         shrink = min(1.0, room[0] / (right - left), room[1] / (top - bottom))
     ax.set_axis_off()
     ax.set(xlim=(left, right), ylim=(bottom, top))
-    _draw(ax, boxes, FONT_SIZE * shrink)
+    _draw(ax, boxes, FONT_SIZE * shrink, _turned_edge if sideways else _edge)
     return figure_of(ax)
 
 
 @dataclass
 class _PlacedBox:
-    """A box of the outline with its level and its horizontal position."""
+    """A box of the outline with its level and its position."""
 
     box: Box
     level: int
     children: list[_PlacedBox] = field(default_factory=list)
     x: float = 0.0
-
-    @property
-    def y(self) -> float:
-        return -LEVEL_HEIGHT * self.level
+    y: float = 0.0
 
     @property
     def width(self) -> float:
         """Inches that the texts need, with a gap to the next box."""
-        return LETTER_WIDTH * max(map(len, f"{self.box.text}\n{self.box.edge}".split("\n"))) + GAP_WIDTH
+        return _text_width(f"{self.box.text}\n{self.box.edge}") + GAP_WIDTH
+
+    @property
+    def height(self) -> float:
+        """Inches that the lines of text need, with a gap to the next box."""
+        lines = max(self.box.text.count("\n"), self.box.edge.count("\n")) + 1
+        return LINE_HEIGHT * lines + GAP_HEIGHT
 
     @property
     def left(self) -> float:
@@ -117,36 +126,93 @@ class _PlacedBox:
         return self.x + 0.5 * self.width
 
 
-def _lay_out(root: Box) -> list[_PlacedBox]:
-    """Place all boxes, in inches, level by level: leaves side by side, parents above the middle of their children."""
-    right = 0.0
+def _text_width(text: str) -> float:
+    return LETTER_WIDTH * max(map(len, text.split("\n")))
+
+
+def _levels(root: Box) -> list[_PlacedBox]:
+    """All boxes, level by level, without positions."""
 
     def place(box: Box, level: int) -> _PlacedBox:
-        nonlocal right
-        found = _PlacedBox(box, level, [place(child, level + 1) for child in box.children])
-        if found.children:
-            found.x = 0.5 * (found.children[0].x + found.children[-1].x)
-        else:
-            found.x = right + 0.5 * found.width
-            right += found.width
-        return found
+        return _PlacedBox(box, level, [place(child, level + 1) for child in box.children])
 
     boxes = [place(root, 0)]
     for parent in boxes:
         boxes.extend(parent.children)
-    unit = _stretch(boxes)
-    for box in boxes:
-        box.x *= unit
     return boxes
 
 
-def _stretch(boxes: list[_PlacedBox]) -> float:
-    """Factor of all positions such that no two neighbours on a level overlap."""
+def _spread(boxes: list[_PlacedBox], axis: str, size: str) -> None:
+    """Place boxes along an axis, in inches: leaves side by side, parents in the middle of their children."""
+    end = 0.0
+
+    def place(box: _PlacedBox) -> None:
+        nonlocal end
+        for child in box.children:
+            place(child)
+        if box.children:
+            setattr(box, axis, 0.5 * (getattr(box.children[0], axis) + getattr(box.children[-1], axis)))
+        else:
+            setattr(box, axis, end + 0.5 * getattr(box, size))
+            end += getattr(box, size)
+
+    place(boxes[0])
+    # A factor of all positions such that no two neighbours on a level overlap.
     neighbours = [pair for pair in pairwise(boxes) if pair[0].level == pair[1].level]
-    return max((0.5 * (a.width + b.width) / (b.x - a.x) for a, b in neighbours), default=1.0)
+    overlaps = (
+        0.5 * (getattr(a, size) + getattr(b, size)) / (getattr(b, axis) - getattr(a, axis)) for a, b in neighbours
+    )
+    unit = max(overlaps, default=1.0)
+    for box in boxes:
+        setattr(box, axis, unit * getattr(box, axis))
 
 
-def _draw(ax: Axes, boxes: list[_PlacedBox], font_size: float) -> None:
+def _lay_out(root: Box) -> list[_PlacedBox]:
+    """Place all boxes, in inches: the root at the top, leaves side by side."""
+    boxes = _levels(root)
+    _spread(boxes, "x", "width")
+    for box in boxes:
+        box.y = -LEVEL_HEIGHT * box.level
+    return boxes
+
+
+def _lay_out_sideways(root: Box) -> list[_PlacedBox]:
+    """Place all boxes, in inches: the root at the left, leaves below each other."""
+    boxes = _levels(root)
+    _spread(boxes, "y", "height")
+    right = 0.0
+    for _, level in groupby(boxes, lambda box: box.level):
+        column = list(level)
+        wide = max(_text_width(box.box.text) for box in column)
+        # Labels of edges stand before their boxes.
+        right += max(_text_width(box.box.edge) for box in column) + 2.0 * GAP_WIDTH
+        for box in column:
+            box.x, box.y = right + 0.5 * _text_width(box.box.text), -box.y
+        right += wide
+    return boxes
+
+
+# Corners of an edge along both axes, and the position of its label.
+_Edge = tuple[list[float], list[float], tuple[float, float]]
+
+
+def _edge(parent: _PlacedBox, child: _PlacedBox) -> _Edge:
+    """Corners of the edge to a child below, and the position of its label."""
+    # Bent edges: labels stand above their child, as far from each other as the children are.
+    turn = parent.y - 0.38 * LEVEL_HEIGHT
+    corners = [parent.x, parent.x, child.x, child.x], [parent.y, turn, turn, child.y]
+    return *corners, (child.x, child.y + 0.43 * LEVEL_HEIGHT)
+
+
+def _turned_edge(parent: _PlacedBox, child: _PlacedBox) -> _Edge:
+    """Corners of the edge to a child on the right, and the position of its label."""
+    own, label = 0.5 * _text_width(child.box.text), 0.5 * _text_width(child.box.edge)
+    turn = parent.x + 0.5 * _text_width(parent.box.text) + 0.6 * GAP_WIDTH
+    corners = [parent.x, turn, turn, child.x], [parent.y, parent.y, child.y, child.y]
+    return *corners, (child.x - own - label - 0.8 * GAP_WIDTH, child.y)
+
+
+def _draw(ax: Axes, boxes: list[_PlacedBox], font_size: float, edge: Callable[[_PlacedBox, _PlacedBox], _Edge]) -> None:
     text: dict[str, Any] = {"ha": "center", "va": "center", "linespacing": 1.15}
     for parent in boxes:
         symbol = parent.box.text in ("+", "×")
@@ -154,10 +220,8 @@ def _draw(ax: Axes, boxes: list[_PlacedBox], font_size: float) -> None:
         frame = {"boxstyle": style, "fc": colour, "ec": LINE, "lw": 0.8}
         ax.text(parent.x, parent.y, parent.box.text, size=1.3 * font_size if symbol else font_size, bbox=frame, **text)
         for child in parent.children:
-            # Bent edges: labels stand above their child, as far from each other as the children are.
-            turn = parent.y - 0.38 * LEVEL_HEIGHT
-            ax.plot([parent.x, parent.x, child.x, child.x], [parent.y, turn, turn, child.y], color=LINE, lw=0.8)
+            x, y, label = edge(parent, child)
+            ax.plot(x, y, color=LINE, lw=0.8)
             if child.box.edge:
                 blank = {"boxstyle": "square,pad=0.1", "fc": "white", "ec": "none"}
-                above = child.x, child.y + 0.43 * LEVEL_HEIGHT
-                ax.text(*above, child.box.edge, size=0.9 * font_size, bbox=blank, **text)
+                ax.text(label[0], label[1], child.box.edge, size=0.9 * font_size, bbox=blank, **text)

@@ -14,6 +14,7 @@ from momostream.distributions.forecast import Forecast
 from momostream.distributions.joint import Distribution
 from momostream.distributions.prediction import Prediction
 from momostream.estimators._frames import as_frame
+from momostream.runs.scores import Track
 from momostream.show.outline import named
 from momostream.show.plots.figures import (
     MOST_CELLS,
@@ -33,10 +34,12 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-__all__ = ["plot_correlation", "plot_forecast", "plot_prediction"]
+__all__ = ["plot_correlation", "plot_forecast", "plot_lookback", "plot_prediction"]
 
 # History is drawn this many times as far as the fan, and at least so many rows of it.
 PAST, LEAST_PAST = 3, 12
+# Parts of a row that is compared with its forecast.
+COMPARED = ("actual", "mean", "lower", "upper")
 
 
 def plot_prediction(
@@ -229,6 +232,47 @@ def _beside(actual: pd.DataFrame, steps: pd.Index[Any]) -> pd.DataFrame:
     if isinstance(actual.index, type(steps)) and steps.name == "time":
         return actual[(actual.index >= steps[0]) & (actual.index <= steps[-1])]
     return actual[: len(steps)].set_axis(steps[: len(actual)], axis=0)
+
+
+def plot_lookback(track: Track) -> Figure:
+    """Draw the newest values of a run beside what was forecast for them, each by the last step of its forecast.
+
+    Parameters
+    ----------
+    track
+        Scores of the run.
+
+    Returns
+    -------
+    matplotlib.figure.Figure
+        The figure: values, means and intervals of at most 12 targets.
+    """
+    rows = list(track.lookback.rows)
+    if not rows:
+        raise ValueError(
+            "nothing has been scored yet: a forecast is compared when the rows that it predicts have arrived"
+        )
+    names, axes, n_columns = _axes_by_series(track.targets, None)
+    actual, mean, lower, upper = (np.array([getattr(row, part) for row in rows]) for part in COMPARED)
+    times = track.as_index(np.array([row.time for row in rows]))
+    x = np.array([row.row for row in rows]) if times is None else np.asarray(times, dtype=_plain_times(times))
+    for j, (name, axis) in enumerate(zip(names, axes, strict=True)):
+        label = f"{100 * track.level:.4g} %"
+        axis.fill_between(x, lower[:, j], upper[:, j], color="C0", alpha=0.2, lw=0, label=label)
+        axis.plot(x, mean[:, j], color="C0", lw=1.2, label="forecast")
+        axis.plot(x, actual[:, j], "k.", ms=2.5, label="value")
+        axis.set_ylabel(named(name, 20) if n_columns == 1 else named(name, 18, 3), size=10 if n_columns == 1 else 8)
+        axis.margins(x=0.01)
+        format_times(axis, x)
+    for axis in axes[-n_columns:]:
+        axis.set_xlabel("row" if times is None else "time")
+    legend_above(axes[0])
+    return figure_of(axes[0])
+
+
+def _plain_times(times: pd.Index[Any]) -> Any:
+    """Type of the times on an axis: matplotlib does not know zones of pandas."""
+    return "datetime64[us]" if hasattr(times, "tz") else None
 
 
 def plot_correlation(

@@ -12,6 +12,7 @@ from matplotlib.ticker import FuncFormatter, NullFormatter
 from numpy.typing import ArrayLike, NDArray
 from scipy.stats import binom
 
+from momostream.horizon.durations import UNITS
 from momostream.runs.scores import N_BINS, Track
 from momostream.show.outline import counted, named
 from momostream.show.plots.figures import (
@@ -39,6 +40,8 @@ __all__ = ["plot_calibration", "plot_scores", "plot_steps"]
 MOST_LINES = 6
 # Errors this many times above their median call for a log scale.
 STEEP = 10.0
+# An axis of spans of time is at least this many of its units long.
+LEAST_UNITS = 3.0
 
 NOTHING_SCORED = "nothing has been scored yet: a prediction is scored when the rows that it predicts have arrived"
 
@@ -107,7 +110,17 @@ def plot_steps(track: Track) -> Figure:
         raise ValueError("the predictions of this track look one step ahead: there are no steps to compare")
     if not track.n_scored:
         raise ValueError(NOTHING_SCORED)
-    return _draw_scores(track, track.by_step, np.asarray(track.by_step.index), "steps ahead")
+    steps = np.asarray(track.by_step.index)
+    return _draw_scores(track, track.by_step, *_ahead(steps, track.step))
+
+
+def _ahead(steps: NDArray[Any], step: float | None) -> tuple[NDArray[Any], str]:
+    """How far ahead steps are, in the largest unit that divides the axis, and the words for it."""
+    if step is None:
+        return steps, "steps ahead"
+    fitting = [unit for unit, size in UNITS.items() if steps[-1] * step >= LEAST_UNITS * size]
+    unit = fitting[-1] if fitting else "second"
+    return steps * (step / UNITS[unit]), f"{unit}s ahead"
 
 
 def _draw_scores(track: Track, scores: pd.DataFrame, x: NDArray[Any], x_label: str) -> Figure:

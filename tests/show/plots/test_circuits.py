@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import combinations
+
 import numpy as np
 import pytest
 from matplotlib.figure import Figure
@@ -36,13 +38,24 @@ def test_circuit_shows_gates_cuts_weights_and_rows(gated):
     assert "linear\nmodel" in shown
 
 
-def test_circuit_has_one_edge_per_child_and_one_box_per_node(gated):
-    ax = plot_circuit(gated).axes[0]
+@pytest.mark.parametrize("sideways", [False, True])
+def test_circuit_has_one_edge_per_child_and_one_box_per_node(gated, sideways):
+    ax = plot_circuit(gated, sideways=sideways).axes[0]
     circuits = [member.circuit for member in gated.model_.experts[:2]]
     n_nodes = 1 + 1 + sum(len(list(circuit.walk())) for circuit in circuits)  # with the root and the linear model
     framed = [text for text in ax.texts if text.get_bbox_patch().get_edgecolor()[3] > 0]
     assert len(framed) == n_nodes
     assert len(ax.lines) == n_nodes - 1
+
+
+def test_sideways_circuits_are_tall_and_their_boxes_do_not_overlap(gated):
+    figure = plot_circuit(gated, sideways=True)
+    figure.draw_without_rendering()
+    assert figure.get_figheight() > 0.5 * figure.get_figwidth()
+    assert figure.get_figwidth() < plot_circuit(gated).get_figwidth()
+    framed = [text for text in figure.axes[0].texts if text.get_bbox_patch().get_edgecolor()[3] > 0]
+    boxes = [text.get_bbox_patch().get_window_extent() for text in framed]
+    assert not any(a.overlaps(b) for a, b in combinations(boxes, 2))
 
 
 def test_circuit_of_one_expert(gated):

@@ -8,11 +8,24 @@ import numpy as np
 from numpy.typing import NDArray
 
 from momostream.horizon.calendar import AWARE, DAY, NUMBER, Clock
+from momostream.horizon.durations import n_steps_of
 
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["TimeLabels", "frame_times", "zone_name"]
+__all__ = ["TimeLabels", "counted_steps", "frame_times", "zone_name"]
+
+
+def counted_steps(horizon: int | str, step: float | None) -> int:
+    """Steps of a horizon, which may be a span; ``step`` is that of the feed in microseconds, None if not known."""
+    if not isinstance(horizon, str):
+        return horizon
+    if step is None:
+        raise ValueError(
+            f"horizon={horizon!r} cannot be counted in steps: the step of the feed is not known yet, or its times are "
+            "not dates"
+        )
+    return n_steps_of(horizon, step)
 
 
 class TimeLabels(NamedTuple):

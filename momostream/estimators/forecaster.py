@@ -22,7 +22,7 @@ from momostream.estimators._forecaster_batches import SINGLE, ForecasterBatches
 from momostream.estimators._forecaster_insight import ForecasterInsight
 from momostream.estimators._river import Forecaster
 from momostream.estimators._screening import BEYOND, Screening
-from momostream.estimators._times import TimeLabels, zone_name
+from momostream.estimators._times import TimeLabels, counted_steps, zone_name
 from momostream.estimators.vocabulary import check_keys, row_from_state, row_state
 from momostream.horizon.blend import JointForecast
 from momostream.horizon.calendar import AWARE, DAY, NEAR, NUMBER, Ahead, Calendar, Clock, as_time, day_seasons
@@ -456,9 +456,7 @@ class MOMoGPForecaster(ForecasterBatches, ForecasterInsight, Forecaster):
             n = self._count_steps(horizon)
             X = self._read_future(n, xs)
             if self._model is None:
-                raise ValueError(
-                    f"this {type(self).__name__} has learnt no value yet: call fit, update or learn_one first"
-                )
+                raise self._no_value_yet()
             joint = self._joint(self._model, n, X)
             targets = None if self._scales.is_plain else self._scales
             conformal = self._model.conformal
@@ -483,16 +481,16 @@ class MOMoGPForecaster(ForecasterBatches, ForecasterInsight, Forecaster):
         """Step of the feed; None as long as it is not known, and if times are not dates."""
         return None if self._step is None else timedelta(microseconds=self._step)
 
+    def _no_value_yet(self) -> ValueError:
+        return ValueError(f"this {type(self).__name__} has learnt no value yet: call fit, update or learn_one first")
+
     def _count_steps(self, horizon: int | str) -> int:
         """Number of steps of a forecast."""
         if isinstance(horizon, str):
             parse_duration(horizon)
-            if self._step is None:
-                raise ValueError(
-                    f"horizon={horizon!r} cannot be counted in steps: the step of the feed is not known yet, or its "
-                    "times are not dates"
-                )
-            horizon = n_steps_of(horizon, self._step)
+        if self._model is None and str in (type(horizon), type(self.horizon)):
+            raise self._no_value_yet()
+        horizon = counted_steps(horizon, self._step)
         check("horizon", horizon, whole(1))
         most = self.n_steps or 1
         if self.strategy == "direct" and horizon > most:

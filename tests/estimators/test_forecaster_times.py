@@ -162,3 +162,10 @@ def test_a_date_among_the_inputs_says_what_to_do():
         TypeError, match="row 0: the value of 'month' is a datetime: if it is the time, set time='month'"
     ):
         MOMoGPForecaster(**SMALL).learn_one(1.0, {"month": START})
+
+
+@pytest.mark.parametrize("horizon", ["1h", 3])
+@pytest.mark.parametrize("with_dist", [False, True])
+def test_forecasts_before_the_first_value_say_so(horizon, with_dist):
+    with pytest.raises(ValueError, match="has learnt no value yet: call fit"):
+        MOMoGPForecaster(horizon="1h").forecast(horizon, with_dist=with_dist)

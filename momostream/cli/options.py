@@ -309,6 +309,19 @@ class Alarms:
             rich_help_panel=PREDICTIONS,
         ),
     ] = None
+    alarm: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="CONDITION",
+            help="Warn ahead: 'power < 200 within 6h' is an alarm from the first to the last forecast that makes it "
+            "likely. Repeat for several conditions; needs --horizon.",
+            rich_help_panel=PREDICTIONS,
+        ),
+    ] = None
+    alarm_probability: Annotated[
+        float,
+        typer.Option(help="Probability from which a condition of --alarm is likely.", rich_help_panel=PREDICTIONS),
+    ] = 0.5
 
 
 @dataclass(frozen=True)

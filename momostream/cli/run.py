@@ -222,6 +222,8 @@ class RunRequest:
             plan,
             alarm_level=self.alarms.alarm_level,
             false_alarms=_rate(self.alarms.false_alarms),
+            alarm_rules=self.alarms.alarm or (),
+            alarm_probability=self.alarms.alarm_probability,
             on_alarm=None if self.quiet or self.alarms.alarms == "-" else Sparingly(notify),
             commit_every=self.storing.commit_every,
             commit_seconds=self.storing.commit_seconds,

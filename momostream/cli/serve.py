@@ -219,7 +219,10 @@ def request_for(farm: Farm, feed: FeedConfig) -> ServedRequest:
         predictions=Predictions(
             _destination(farm, feed.output), LineFormat(feed.format) if feed.format else None, feed.level, feed.every,
         ),
-        alarms=Alarms(_destination(farm, feed.alarms), feed.alarm_level, feed.false_alarms),
+        alarms=Alarms(
+            _destination(farm, feed.alarms), feed.alarm_level, feed.false_alarms, list(feed.alarm) or None,
+            feed.alarm_probability,
+        ),
         storing=Storing(
             store, feed.commit_every, feed.commit_seconds, feed.memory, feed.share, feed.warm_start
         ),

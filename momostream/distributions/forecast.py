@@ -271,7 +271,9 @@ class Forecast:
         joint = joint_of_paths(paths, self._marginals.mean @ weights)
         return Forecast(joint, list(groups), None, self._times, self.zone, period=self.period)
 
-    def probability(self, condition: str, over: str = "each", n_paths: int = 4096, seed: int = 0) -> Any:
+    def probability(
+        self, condition: str, over: str = "each", n_paths: int = 4096, seed: int = 0, steps: int | None = None
+    ) -> Any:
         """Probability of a condition on the series, such as ``"power < 200"`` or ``"4 <= wind <= 25 and power > 0"``.
 
         Parameters
@@ -282,6 +284,8 @@ class Forecast:
             ``"each"`` step on its own, ``"any"`` step, or ``"all"`` of them.
         n_paths, seed
             Paths that are drawn where several values take part; one comparison at each step is exact.
+        steps
+            Number of steps that count, the first ones; None: all.
 
         Returns
         -------
@@ -298,10 +302,10 @@ class Forecast:
             ends = np.zeros((2, len(self), len(self.series)))
             ends[0, :, column], ends[1, :, column] = np.nextafter(lower, -np.inf), upper
             below, upto = (self.arrays.cdf(end)[:, column] for end in ends)
-            return pd.Series(np.maximum(upto - below, 0.0), self.index, name=condition)
-        met = holds(clauses, self.sample(n_paths, seed))
+            return pd.Series(np.maximum(upto - below, 0.0), self.index, name=condition)[:steps]
+        met = holds(clauses, self.sample(n_paths, seed))[:, :steps]
         if over == "each":
-            return pd.Series(met.mean(axis=0), self.index, name=condition)
+            return pd.Series(met.mean(axis=0), self.index[:steps], name=condition)
         return float((met.any(axis=1) if over == "any" else met.all(axis=1)).mean())
 
     # ------------------------------------------------------------------ frames

@@ -23,7 +23,17 @@ from momostream.feeds.formats import Row
 if TYPE_CHECKING:
     from momostream.estimators.monitor import FaultEvent
 
-__all__ = ["FORMATS", "Lines", "PredictionLines", "Sink", "Written", "alarm_texts", "event_text", "format_for"]
+__all__ = [
+    "FORMATS",
+    "Lines",
+    "PredictionLines",
+    "Sink",
+    "Written",
+    "alarm_texts",
+    "event_text",
+    "format_for",
+    "time_text",
+]
 
 FORMATS = ("csv", "jsonl")
 SIDES = ("mean", "lower", "upper")
@@ -100,7 +110,7 @@ class PredictionLines:
 
     def text(self, row: Row, predicted: PredictedValues) -> str:
         """A prediction that was made at a row; a forecast has the times of its steps, others that of the row."""
-        times = _step_times(predicted) if self.stepwise else [_time_text(row.time)]
+        times = _step_times(predicted) if self.stepwise else [time_text(row.time)]
         steps = zip(predicted.mean.tolist(), predicted.lower.tolist(), predicted.upper.tolist(), strict=True)
         by_step = [tuple(chain.from_iterable(zip(*step, strict=True))) for step in steps]
         if self.format == "jsonl":
@@ -153,7 +163,7 @@ def alarm_texts(row: Row, predicted: PredictedValues, targets: Sequence[str], le
      "upper": 42.0, "level": 0.999}
     """
     texts = []
-    begin = ({} if row.key is None else {"key": row.key}) | {"row": row.number, "time": _time_text(row.time)}
+    begin = ({} if row.key is None else {"key": row.key}) | {"row": row.number, "time": time_text(row.time)}
     for name, low, high in zip(targets, predicted.lower[0].tolist(), predicted.upper[0].tolist(), strict=True):
         value = row.values.get(name)
         if value is not None and not math.isnan(low) and not low <= value <= high:
@@ -177,8 +187,8 @@ def event_text(row: Row, event: FaultEvent) -> str:
      {"power": {"observed": 0.0, "expected": 912.5, "deviations": -9.5}}}
     """
     said: dict[str, Any] = ({} if row.key is None else {"key": row.key}) | {
-        "row": row.number, "time": _time_text(row.time), "event": event.begin + 1, "open": event.is_open,
-        "begin": _time_text(event.begin_time), "end": None if event.is_open else _time_text(event.end_time),
+        "row": row.number, "time": time_text(row.time), "event": event.begin + 1, "open": event.is_open,
+        "begin": time_text(event.begin_time), "end": None if event.is_open else time_text(event.end_time),
         "n_rows": event.end - event.begin + 1, "severity": float(f"{event.severity:.4g}"),
         "columns": {
             str(name): {side: _finite(value) for side, value in part._asdict().items()}
@@ -316,10 +326,10 @@ def _step_times(predicted: PredictedValues) -> list[Any]:
         return [None] * len(predicted.mean)
     # Aware times are in UTC.
     aware = isinstance(predicted.prediction, Forecast) and predicted.prediction.zone is not None
-    return [_time_text(time, "+00:00" if aware else "") for time in predicted.times.tolist()]
+    return [time_text(time, "+00:00" if aware else "") for time in predicted.times.tolist()]
 
 
-def _time_text(time: Any, zone: str = "") -> Any:
+def time_text(time: Any, zone: str = "") -> Any:
     """ISO 8601 for dates; numbers stay numbers."""
     if isinstance(time, datetime):
         return time.isoformat() + zone

@@ -6,16 +6,14 @@ import math
 import re
 from typing import Any, NamedTuple
 
-__all__ = ["Rate", "duration_seconds"]
+__all__ = ["Rate"]
 
 SECONDS = {
     "second": 1.0, "minute": 60.0, "hour": 3600.0, "day": 86400.0, "week": 7 * 86400.0, "month": 30.4375 * 86400.0,
     "year": 365.25 * 86400.0,
 }  # fmt: skip
-SHORT = {"s": "second", "min": "minute", "h": "hour", "d": "day", "w": "week"}
 NUMBER = r"\d+(?:\.\d+)?(?:e[+-]?\d+)?"
 TEXT = re.compile(rf"\s*({NUMBER})\s+per\s+(?:({NUMBER})\s+)?([a-z]+?)s?\s*", re.IGNORECASE)
-DURATION = re.compile(rf"\s*({NUMBER})\s*([a-z]+?)s?\s*", re.IGNORECASE)
 USE = "a share of rows such as 0.001, or a text such as '1 per week', '2 per day' or '1 per 5000 rows'"
 
 
@@ -65,19 +63,3 @@ class Rate(NamedTuple):
             per_row = self.per_second * step_seconds
         # Several alarms per row cannot be had: every row that is stranger than most is one then.
         return -math.log10(min(per_row, 0.5))
-
-
-def duration_seconds(text: str) -> float | None:
-    """Seconds of a duration such as ``"6h"``, ``"90 min"`` or ``"2 days"``; None for another text.
-
-    Examples
-    --------
-    >>> duration_seconds("6h"), duration_seconds("90 min"), duration_seconds("soon")
-    (21600.0, 5400.0, None)
-    """
-    found = DURATION.fullmatch(text)
-    if found is None:
-        return None
-    unit = found[2].lower()
-    seconds = SECONDS.get(SHORT.get(unit, unit))
-    return None if seconds is None else float(found[1]) * seconds

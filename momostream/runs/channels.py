@@ -11,9 +11,11 @@ from itertools import islice
 from typing import Any, NamedTuple
 
 from momostream.distributions.predicted import PredictedValues
+from momostream.estimators.monitor import FaultEvent
 from momostream.feeds.brokers import Outlet
 from momostream.feeds.formats import Row
 from momostream.feeds.outputs import PredictionLines, Sink, Written, alarm_texts, event_text
+from momostream.runs.lookout import ForecastAlarm
 from momostream.runs.plan import Plan, Step
 from momostream.storage.lines import letter_text
 from momostream.storage.store import DeadLetter, Output, Store
@@ -87,6 +89,10 @@ class OutputLine(NamedTuple):
     text: str
 
 
+def _text(row: Row, event: FaultEvent | ForecastAlarm) -> str:
+    return event.text(row) if isinstance(event, ForecastAlarm) else event_text(row, event)
+
+
 class Channels:
     """The channels of a run, and the texts that go into them.
 
@@ -127,11 +133,9 @@ class Channels:
         if self.alarms is None:
             return []
         events = [
-            OutputLine(
-                step.row.number, self.alarms, model_key(step.row.key), step.row.offset, event_text(step.row, step.event)
-            )
+            OutputLine(step.row.number, self.alarms, model_key(step.row.key), step.row.offset, _text(step.row, event))
             for step in steps
-            if step.event is not None and (step.begins or not step.event.is_open)
+            for event, _ in step.news()
         ]
         watched = [(step.row, step.expected) for step in steps if step.expected is not None]
         expected = PredictedValues.many([each for _, each in watched], self.plan.targets, self.alarm_level)

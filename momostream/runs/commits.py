@@ -108,7 +108,7 @@ class Commits:
 
     # ------------------------------------------------------------------ how
 
-    def commit(self, n_rows: int, n_bad: int, track: dict[str, Any] | None) -> None:
+    def commit(self, n_rows: int, n_bad: int, track: dict[str, Any] | None, lookout: list[Any]) -> None:
         """Bring files to the disk, commit everything up to the marked event, then send to brokers.
 
         Parameters
@@ -117,10 +117,12 @@ class Commits:
             Rows learnt and rejected so far.
         track
             State of the scores; None if there are none.
+        lookout
+            Alarms about rows to come that last.
         """
         self.files = self.channels.sync()
         if self.fleet.store is not None:
-            position = self._position(n_rows, n_bad, track)
+            position = self._position(n_rows, n_bad, track, lookout)
             outputs, alarms = (self.channels.waiting(table) for table in ("outputs", "alarms"))
             self.fleet.commit(position, outputs, self.channels.letters, alarms)
             self.channels.clear()
@@ -129,12 +131,12 @@ class Commits:
         self._n_open, self._committed_at = 0, time.monotonic()
         self._flushed_at = self._committed_at
 
-    def _position(self, n_rows: int, n_bad: int, track: dict[str, Any] | None) -> Position:
+    def _position(self, n_rows: int, n_bad: int, track: dict[str, Any] | None, lookout: list[Any]) -> Position:
         lines = self.channels.lines
         more = {
             "feed": self._after, "n_rows": n_rows,
             "files": {name: None if file is None else list(file) for name, file in self.files.items()},
-            "track": track, "format": None if lines is None else lines.format,
+            "track": track, "format": None if lines is None else lines.format, "lookout": lookout,
         }  # fmt: skip
         # Before the first row of this run, that of the last commit.
         last = self._last or self.resumed

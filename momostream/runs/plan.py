@@ -7,7 +7,7 @@ the same forecasts everywhere.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from momostream.distributions.prediction import Prediction
     from momostream.estimators.forecaster import MOMoGPForecaster
     from momostream.estimators.monitor import FaultEvent, MOMoGPMonitor
+    from momostream.runs.lookout import ForecastAlarm, Lookout
 
 __all__ = ["Plan", "Step", "forecast_after", "make_model", "shares", "take_rows"]
 
@@ -169,6 +170,17 @@ class Step(NamedTuple):
     # The event that the row belongs to or ends, and whether it begins with this row.
     event: FaultEvent | None = None
     begins: bool = False
+    # Alarms about rows to come that last or end with this row's forecast.
+    ahead: tuple[ForecastAlarm, ...] = ()
+
+    def news(self) -> Iterator[tuple[FaultEvent | ForecastAlarm, bool]]:
+        """Events and alarms that begin or end with this row, and whether they begin."""
+        if self.event is not None and (self.begins or not self.event.is_open):
+            yield self.event, self.begins
+        for alarm in self.ahead:
+            begins = alarm.is_open and alarm.begin == self.row.number
+            if begins or not alarm.is_open:
+                yield alarm, begins
 
 
 def take_rows(
@@ -179,12 +191,14 @@ def take_rows(
     learn_only: bool = False,
     watch: bool = False,
     monitor: MOMoGPMonitor | None = None,
+    lookout: Lookout | None = None,
 ) -> list[Step]:
     """Predict, then learn, rows of one key in order; with a horizon learn, then forecast.
 
     With ``watch``, a step also has the distribution of its row before the row was seen. With a ``monitor``, a copy of
-    it watches the rows of this key, and a step has the event that its row belongs to or ends. A row that cannot be
-    learnt leaves its model as it was, and its step has the reason.
+    it watches the rows of this key, and a step has the event that its row belongs to or ends. With a ``lookout``, a
+    step has the alarms about rows to come. A row that cannot be learnt leaves its model as it was, and its step has
+    the reason.
 
     Examples
     --------
@@ -209,7 +223,8 @@ def take_rows(
             steps.append(Step(row, None, re.sub(r"^row \d+: ", "", str(error))))
         else:
             event, begins = (None, False) if monitor is None else _watch_row(fleet, plan, key, row, monitor)
-            steps.append(Step(row, prediction or None, None, expected or None, event, begins))
+            ahead = () if lookout is None or not prediction else _look_ahead(fleet, key, row, prediction, lookout)
+            steps.append(Step(row, prediction or None, None, expected or None, event, begins, ahead))
     return steps
 
 
@@ -228,6 +243,11 @@ def _watch_row(fleet: Fleet, plan: Plan, key: Any, row: Row, template: MOMoGPMon
     if event is None and before is not None:
         event = monitor.events[-1]
     return event, monitor.n_events > n_before
+
+
+def _look_ahead(fleet: Fleet, key: Any, row: Row, forecast: Forecast, lookout: Lookout) -> tuple[ForecastAlarm, ...]:
+    """Alarms about the rows to come, once the model of a key has learnt enough rows."""
+    return lookout.look(key, row, forecast) if fleet.model(key).n_rows > WATCH_ROWS else ()
 
 
 def _predict_then_learn(fleet: Fleet, plan: Plan, key: Any, row: Row, learn_only: bool, watch: bool) -> tuple[Any, Any]:

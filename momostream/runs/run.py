@@ -31,6 +31,7 @@ from momostream.feeds.outputs import Written
 from momostream.runs.channels import ONLY, Channel, Channels, OutputLine, letter_text, model_key
 from momostream.runs.commits import Commits, source_name
 from momostream.runs.fleet import Fleet
+from momostream.runs.lookout import Lookout
 from momostream.runs.plan import Plan, Step, forecast_after, take_rows
 from momostream.runs.results import Results
 from momostream.runs.scores import Track
@@ -115,6 +116,12 @@ class Run:
     false_alarms
         Alarms are events, found by a `momostream.MOMoGPMonitor` of each key at this rate of false ones, instead of
         values outside their intervals. None: they are not.
+    alarm_rules
+        Alarms about rows to come: texts such as ``"power < 200 within 6h"``, see
+        `momostream.runs.lookout.ForecastRule`. They need a plan with a horizon. Values outside their intervals are then
+        not alarms.
+    alarm_probability
+        Probability from which such a condition is an alarm; it ends at half of that.
     on_alarm
         Called with the text of each event when it begins and when it has ended.
     commit_every
@@ -159,6 +166,8 @@ class Run:
         *,
         alarm_level: float = 0.999,
         false_alarms: float | str | None = None,
+        alarm_rules: Sequence[str] = (),
+        alarm_probability: float = 0.5,
         on_alarm: Callable[[str], object] | None = None,
         commit_every: int | None = None,
         commit_seconds: float = 10.0,
@@ -174,6 +183,7 @@ class Run:
         self.channels = Channels(plan, alarm_level)
         self.on_alarm = on_alarm
         self._monitor = None if false_alarms is None else MOMoGPMonitor(false_alarms, time=plan.time)
+        self._lookout = Lookout(alarm_rules, plan, alarm_probability)
         self.results = Results(plan)
         self.commits = Commits(feed, fleet, self.channels, commit_every, commit_seconds)
         self.n_rows = self.n_bad = 0
@@ -203,6 +213,8 @@ class Run:
             state = position.more
             self.feed.seek(state["feed"])
             self.n_rows, self.n_bad = state["n_rows"], position.n_bad
+            # Earlier versions had none.
+            self._lookout.restore(state.get("lookout", ()))
             files = state["files"].items()
             self.commits.files = {name: None if file is None else Written(*file) for name, file in files}
             if self.results.track is not None:
@@ -346,20 +358,22 @@ class Run:
         """Predict, then learn, rows of one key; rows that cannot be learnt are added to ``rejected``."""
         learnt = []
         is_watched = self.channels.alarms is not None
-        watch, monitor = is_watched and self._monitor is None, self._monitor if is_watched else None
-        for step in take_rows(self.fleet, self.plan, model_key(key), rows, self.learn_only, watch, monitor):
+        monitor, lookout = self._monitor if is_watched else None, self._lookout if self._lookout.rules else None
+        watch = is_watched and monitor is None and lookout is None
+        for step in take_rows(self.fleet, self.plan, model_key(key), rows, self.learn_only, watch, monitor, lookout):
             if step.reason is None:
                 learnt.append(step)
-                self._report_event(step)
+                self._report_events(step)
             else:
                 rejected.append(Rejected(step.row.number, step.row.offset, key, step.reason, step.row.text()))
         self.n_rows += len(learnt)
         return learnt
 
-    def _report_event(self, step: Step) -> None:
-        if self.on_alarm is not None and step.event is not None and (step.begins or not step.event.is_open):
+    def _report_events(self, step: Step) -> None:
+        if self.on_alarm is not None:
             name = "" if step.row.key is None else f" {step.row.key}"
-            self.on_alarm(f"{'alarm' if step.begins else 'alarm ended'}{name}: {step.event}")
+            for event, begins in step.news():
+                self.on_alarm(f"{'alarm' if begins else 'alarm ended'}{name}: {event}")
 
     def _finish(self, steps: list[Step]) -> list[OutputLine]:
         """Score these steps; the lines that they write."""
@@ -427,7 +441,7 @@ class Run:
         if self.watcher is not None:
             self.watcher.commit()
         track = None if self.track is None or self.fleet.store is None else self.track.state()
-        self.commits.commit(self.n_rows, self.n_bad, track)
+        self.commits.commit(self.n_rows, self.n_bad, track, self._lookout.state())
 
     def written(self, table: str) -> Written | None:
         """How far the file of a channel had been written at the last commit; None for no file."""

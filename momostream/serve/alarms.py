@@ -1,8 +1,8 @@
 """Alarms as people see them: one record from its first row to its last, with severity, reason and acknowledgement.
 
 A run writes an alarm for each value outside its interval. `AlarmFolder` joins those of neighbouring rows of a machine
-into one `AlarmRecord`, so that an hour of trouble is one line in the inbox. Events, which have a begin and an end, are
-taken as they are (`record_of`).
+into one `AlarmRecord`, so that an hour of trouble is one line in the inbox. Events, and alarms about rows to come, have
+a begin and an end, and are taken as they are (`record_of`, `record_of_outlook`).
 """
 
 from __future__ import annotations
@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from momostream.estimators.monitor import FaultEvent
+    from momostream.runs.lookout import ForecastAlarm
 
-__all__ = ["CALM_ROWS", "AlarmFolder", "AlarmRecord", "Inbox", "record_of"]
+__all__ = ["CALM_ROWS", "AlarmFolder", "AlarmRecord", "Inbox", "record_of", "record_of_outlook"]
 
 # Rows without an alarm after which an alarm has ended, and rows with one that make it critical.
 CALM_ROWS, CRITICAL_ROWS = 6, 3
@@ -49,7 +50,7 @@ class AlarmRecord:
     acknowledged, by
         When (seconds since 1970) and by whom; None if it is not.
     kind
-        ``"event"`` of a monitor, or ``"rows"`` that were joined.
+        ``"event"`` of a monitor, ``"forecast"`` of rows to come, or ``"rows"`` that were joined.
     """
 
     id: str
@@ -167,8 +168,19 @@ def record_of(event: FaultEvent, feed: str, machine: str, name: str, begin: floa
     )  # fmt: skip
 
 
-def _digest(feed: str, machine: str, number: int) -> str:
-    return hashlib.sha256(json.dumps([feed, machine, number]).encode()).hexdigest()[:16]
+def record_of_outlook(
+    alarm: ForecastAlarm, feed: str, machine: str, name: str, begin: float, end: float
+) -> AlarmRecord:
+    """The record of an alarm about rows to come; ``begin`` and ``end`` are the times of its first and newest row."""
+    return AlarmRecord(
+        _digest(feed, machine, alarm.begin, alarm.rule), feed, machine, name, begin, None if alarm.is_open else end,
+        alarm.begin, alarm.end, "warning", list(alarm.columns), str(alarm), alarm.end - alarm.begin + 1,
+        kind="forecast",
+    )  # fmt: skip
+
+
+def _digest(feed: str, machine: str, *which: int | str) -> str:
+    return hashlib.sha256(json.dumps([feed, machine, *which]).encode()).hexdigest()[:16]
 
 
 def _columns(alarms: Sequence[Mapping[str, Any]]) -> list[str]:

@@ -175,6 +175,8 @@ class FeedConfig:
     alarms: str = "store"
     alarm_level: float = 0.999
     false_alarms: str | None = None
+    alarm: tuple[str, ...] = ()
+    alarm_probability: float = 0.5
     dead_letters: str | None = None
     bad_rows: str | None = None
     follow: bool = True
@@ -280,7 +282,7 @@ _FEED_RULES = {
     "horizon": _SPAN, "level": _PROBABILITY, "every": _SPAN, "start": _START, "last": _SPAN,
     "sequence": _TEXT, "output": _TEXT,
     "format": _one_of("csv", "jsonl"), "alarms": _TEXT, "alarm_level": _PROBABILITY,
-    "false_alarms": _RATE, "dead_letters": _TEXT,
+    "false_alarms": _RATE, "alarm": _NAMES, "alarm_probability": _PROBABILITY, "dead_letters": _TEXT,
     "bad_rows": _one_of("stop", "skip"), "follow": _FLAG, "limit": _whole(1), "encoding": _TEXT, "delimiter": _TEXT,
     "decimal": _one_of(".", ","), "time_format": _TEXT, "commit_every": _whole(1), "commit_seconds": _number(0.0),
     "memory": _whole(0), "share": _TEXT, "warm_start": _FLAG, "seed": _whole(0), "model": _TABLE,

@@ -13,7 +13,7 @@ from typing import Any
 from momostream.distributions.predicted import PredictedValues
 from momostream.runs.channels import OutputLine
 from momostream.runs.plan import Plan, Step, shares
-from momostream.serve.alarms import MOST_RECORDS, AlarmFolder, AlarmRecord, Inbox, record_of
+from momostream.serve.alarms import MOST_RECORDS, AlarmFolder, AlarmRecord, Inbox, record_of, record_of_outlook
 from momostream.serve.book import Book
 from momostream.serve.config import FeedConfig
 from momostream.serve.machines import Machine, machine_id, plain
@@ -125,7 +125,11 @@ class FeedState:
             # Rows that are learnt again after a crash give the same events, and records of the same id.
             begin, end = machine.seconds(event.begin_time, event.begin), machine.seconds(event.end_time, event.end)
             self._note_alarm(record_of(event, self.name, id, machine.name, begin, end))
-            alarms = []
+        for alarm in step.ahead:
+            begin, end = machine.seconds(alarm.begin_time, alarm.begin), machine.seconds(alarm.end_time, alarm.end)
+            self._note_alarm(record_of_outlook(alarm, self.name, id, machine.name, begin, end))
+        # Those of single values; events are in the inbox already.
+        alarms = [alarm for alarm in alarms if "target" in alarm]
         if not is_known:
             self._rows.append((id, *machine.newest_row()))
             for record in self._folder.row(id, machine.name, row.number, machine.last_time, alarms):

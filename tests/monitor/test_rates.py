@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from momostream.monitor.rates import Rate, duration_seconds
+from momostream.monitor.rates import Rate
 
 
 @pytest.mark.parametrize(
@@ -41,11 +41,3 @@ def test_thresholds():
     assert Rate.read("1 per week").threshold(None) == math.inf
     # Rows come once a year: every second one may be an alarm.
     assert Rate.read("1 per week").threshold(365.25 * 86400) == pytest.approx(math.log10(2))
-
-
-@pytest.mark.parametrize(
-    ("text", "seconds"),
-    [("6h", 21600), ("90 min", 5400), ("2 days", 172800), ("1.5 hours", 5400), ("30s", 30), ("6", None), ("h", None)],
-)
-def test_durations(text, seconds):
-    assert duration_seconds(text) == seconds

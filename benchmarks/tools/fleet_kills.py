@@ -31,7 +31,7 @@ from momostream.datasets.wind import WindTurbine
 from momostream.storage.blocks import Parts, digest
 from momostream.storage.store import Store, StoreError
 
-__all__ = ["kill_files", "kill_kafka", "kill_mqtt", "leftovers"]
+__all__ = ["kill_files", "kill_kafka", "kill_mqtt", "kill_values", "leftovers"]
 
 TARGETS, INPUTS = ("power", "rotor_speed"), ("wind_speed", "pitch")
 OPTIONS = [
@@ -45,7 +45,7 @@ BAD_EVERY = 97
 SECONDS_TO_END = 600.0
 
 
-def rows(n_rows: int) -> list[dict[str, Any]]:
+def rows(n_rows: int, bad_every: int = BAD_EVERY) -> list[dict[str, Any]]:
     """Rows of several turbines, taking turns, with bad ones among them."""
     turbines = [iter(WindTurbine(seed=n)) for n in range(N_KEYS)]
     found = []
@@ -54,9 +54,9 @@ def rows(n_rows: int) -> list[dict[str, Any]]:
         x, y = next(turbines[key])
         row = {"turbine": f"T{key:02d}", "time": x["time"].isoformat(), "n": number // N_KEYS + 1}
         row |= {name: round(value, 4) for name, value in {**x, **y}.items() if name in TARGETS + INPUTS}
-        if number % BAD_EVERY == BAD_EVERY - 1:
+        if number % bad_every == bad_every - 1:
             earlier = (datetime.fromisoformat(row["time"]) - timedelta(hours=1)).isoformat()
-            row |= [{"power": "broken"}, {"turbine": None}, {"time": earlier}][number // BAD_EVERY % 3]
+            row |= [{"power": "broken"}, {"turbine": None}, {"time": earlier}][number // bad_every % 3]
         found.append(row)
     return found
 
@@ -247,17 +247,30 @@ def kill_kafka(n_kills: int, seed: int = 0, rows_per_kill: int = 150) -> dict[st
         return report("Kafka", n_done, differences(leftovers(store), leftovers(expected)), n_rows, began)
 
 
-def kill_mqtt(n_kills: int, seed: int = 0, rows_per_kill: int = 400) -> dict[str, Any]:
-    """A run over topics of MQTT: the run is killed, then the broker is killed and started again, while rows come."""
+def values_of(row: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
+    """The values of a row as messages of their own: topics and contents."""
+    return [(f"farm/{row['turbine']}/{name}", {"ts": row["time"], "value": row[name]}) for name in TARGETS + INPUTS]
+
+
+def kill_mqtt(n_kills: int, seed: int = 0, rows_per_kill: int = 400, by_value: bool = False) -> dict[str, Any]:
+    """A run over topics of MQTT: the run is killed, then the broker is killed and started again, while rows come.
+
+    With `by_value`, each value is a message of its own, without a sequence, and no row is bad.
+    """
     rng, began, n_rows = random.Random(seed), time.monotonic(), rows_per_kill * n_kills
     with scratch() as folder, Mosquitto(folder / "broker") as broker:
-        seconds, expected = undisturbed(folder, rows(n_rows), ["--commit-every", "100"])
+        found = rows(n_rows, bad_every=n_rows + 1 if by_value else BAD_EVERY)
+        _, expected = undisturbed(folder, found, ["--commit-every", "100"])
         store = folder / "parts.db"
+        if by_value:
+            source = [f"{broker.url('farm/{turbine}/{column}')}?client_id=farm&wait=1h"]
+            sent = [message for row in found for message in values_of(row)]
+        else:
+            source = [f"{broker.url('farm/+')}?client_id=farm", "--sequence", "n"]
+            sent = [(f"farm/{number % N_KEYS}", row) for number, row in enumerate(found)]
         command = [
-            *("run", f"{broker.url('farm/+')}?client_id=farm", *OPTIONS, "--sequence", "n"),
-            *("--store", str(store), "--commit-every", "100", "--commit-seconds", "1"),
+            *("run", *source, *OPTIONS, "--store", str(store), "--commit-every", "100", "--commit-seconds", "1"),
         ]
-        sent = [(f"farm/{number % N_KEYS}", row) for number, row in enumerate(rows(n_rows))]
         # Rows that come before anybody has asked for them are nobody's.
         pid = start(command, folder / "log")
         deadline = time.monotonic() + 30.0
@@ -277,4 +290,10 @@ def kill_mqtt(n_kills: int, seed: int = 0, rows_per_kill: int = 400) -> dict[str
             raise RuntimeError((folder / "log").read_text()[-2000:])
         end(pid, signal.SIGTERM)
         _let_end(command, store, n_rows, folder / "log")
-        return report("MQTT", n_done, differences(leftovers(store), leftovers(expected)), n_rows, began)
+        kind, different = "MQTT, values" if by_value else "MQTT", differences(leftovers(store), leftovers(expected))
+        return report(kind, n_done, different, n_rows, began)
+
+
+def kill_values(n_kills: int, seed: int = 0, rows_per_kill: int = 150) -> dict[str, Any]:
+    """As `kill_mqtt`, each value in a message of its own."""
+    return kill_mqtt(n_kills, seed, rows_per_kill, by_value=True)

@@ -121,11 +121,11 @@ def open_broker(
             f"{without_password(url)}: the columns of a broker cannot be detected: name all with --target and --input"
         )
     options: dict[str, Any] = {"key": key, "time_format": time_format, "on_trouble": notify}
-    time = {"auto": "time", "none": None}.get(columns.time, columns.time)
+    time = None if columns.time == "none" else columns.time
     if url.lower().startswith("kafka"):
         check_sequence(sequence)
         return brokers.KafkaFeed(url, names, time, **options)
-    if sequence is None:
+    if sequence is None and "{column}" not in url:
         notify(f"{without_password(url)}: without --sequence, a row may be learnt twice after a crash")
     # One client name for each reader: a second client of the same name would take its messages. Passwords and hosts
     # may change.

@@ -223,7 +223,8 @@ class FileFormat:
         str | None,
         typer.Option(
             metavar="FORMAT",
-            help="Format of the timestamps, as in strptime. [default: ISO 8601 or numbers]",
+            help="Format of the timestamps, as in strptime, or epoch: numbers that count from 1970. "
+            "[default: ISO 8601 or numbers]",
             rich_help_panel=READING,
         ),
     ] = None

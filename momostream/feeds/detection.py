@@ -11,7 +11,7 @@ from typing import Any
 
 from momostream.feeds.formats import BadRow, Csv, Format, Json, is_missing, read_time, shown
 
-__all__ = ["FORMATS", "ColumnChoice", "column_names", "detect_format", "extension_of", "without_gz"]
+__all__ = ["FORMATS", "ColumnChoice", "column_names", "detect_format", "extension_of", "letters_of", "without_gz"]
 
 FORMATS = {".csv": "csv", ".tsv": "csv", ".txt": "csv", ".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "jsonl"}
 DELIMITERS = ",;\t|"
@@ -169,7 +169,7 @@ class ColumnChoice:
         """Columns that were not asked for and have the name of a time, best first."""
         if not self._finds_time:
             return []
-        by_letters = {_letters(name): name for name in self._first if name not in self._asked}
+        by_letters = {letters_of(name): name for name in self._first if name not in self._asked}
         return [by_letters[letters] for letters in TIME_NAMES if letters in by_letters]
 
     def _is_number(self, value: Any) -> bool:
@@ -184,7 +184,7 @@ class ColumnChoice:
             time = read_time(self._format, value, name, self._time_format)
         except BadRow:
             return False
-        return isinstance(time, datetime) or _letters(name) in NUMERIC_TIME_NAMES or time >= LEAST_EPOCH
+        return isinstance(time, datetime) or letters_of(name) in NUMERIC_TIME_NAMES or time >= LEAST_EPOCH
 
 
 def _is_float(text: str) -> bool:
@@ -195,7 +195,8 @@ def _is_float(text: str) -> bool:
     return True
 
 
-def _letters(name: str) -> str:
+def letters_of(name: str) -> str:
+    """Letters and digits of a name, in lower case, by which names of times are compared."""
     return re.sub(r"[\W_]", "", name.lower())
 
 

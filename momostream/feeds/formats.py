@@ -8,11 +8,12 @@ import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from itertools import chain
 from typing import Any, NamedTuple, Protocol
 
 __all__ = [
+    "EPOCH",
     "BadRow",
     "Csv",
     "Format",
@@ -22,6 +23,7 @@ __all__ = [
     "RowReader",
     "Time",
     "is_missing",
+    "read_epoch",
     "read_time",
     "shown",
 ]
@@ -38,6 +40,12 @@ _LIKE_ISO = re.compile(
 _LONGEST_TEXT = 4096
 
 Time = datetime | float
+
+#: The `time_format` of numbers that count from 1970: seconds, milliseconds, microseconds or nanoseconds, by their size.
+EPOCH = "epoch"
+_1970 = datetime(1970, 1, 1, tzinfo=UTC)
+# Least number of each unit but seconds, and its units in a microsecond.
+_EPOCH_UNITS = ((1e17, 1e3), (1e14, 1.0), (1e11, 1e-3))
 
 
 class Row(NamedTuple):
@@ -86,8 +94,8 @@ class RowReader:
     time, key
         Columns of the time and of the key; None where there are none.
     time_format
-        As in `datetime.datetime.strptime`; None: ISO 8601 and similar forms with the year first, or numbers of any
-        unit.
+        As in `datetime.datetime.strptime`; ``"epoch"``: numbers that count from 1970; None: ISO 8601 and similar forms
+        with the year first, or numbers of any unit.
 
     Examples
     --------
@@ -186,6 +194,10 @@ def read_time(format: Format, value: Any, column: str | None, time_format: str |
             pass
     if is_missing(value):
         raise BadRow("the time is missing", column)
+    if time_format == EPOCH:
+        with suppress(BadRow):
+            return read_epoch(format.number(value) or 0.0)
+        raise BadRow(f"{shown(value)} is not a time since 1970", column)
     if time_format is not None:
         with suppress(ValueError):
             return datetime.strptime(text.strip(), time_format)
@@ -198,6 +210,21 @@ def read_time(format: Format, value: Any, column: str | None, time_format: str |
     with suppress(ValueError):
         return _parse_date(text.strip())
     raise BadRow(f"{shown(value)} is not a time (other forms than ISO 8601 need a time_format)", column)
+
+
+def read_epoch(number: float) -> datetime:
+    """The date of a number that counts from 1970, in UTC.
+
+    Examples
+    --------
+    >>> [read_epoch(1.7e9 * unit).isoformat() for unit in (1, 1e3, 1e6)]
+    ['2023-11-14T22:13:20+00:00', '2023-11-14T22:13:20+00:00', '2023-11-14T22:13:20+00:00']
+    """
+    per_microsecond = next((units for least, units in _EPOCH_UNITS if abs(number) >= least), 1e-6)
+    try:
+        return _1970 + timedelta(microseconds=round(number / per_microsecond))
+    except OverflowError:
+        raise BadRow(f"{number:g} is not a time since 1970") from None
 
 
 class Format(Protocol):

@@ -82,7 +82,8 @@ class KafkaFeed(BrokerFeed):
         Fields of numbers; those of objects inside the object are called ``"sensor.wind"``.
     time, key
         Fields of the time and of the key; None where there are none. ``"key"`` is the key of the message and
-        ``"topic"`` its topic, unless it has fields of these names.
+        ``"topic"`` its topic, unless it has fields of these names. A time ``"auto"`` is found by its name, as time,
+        timestamp, ts or date.
     time_format
         As in `datetime.datetime.strptime`; None: ISO 8601 and similar forms, or numbers.
     until_end
@@ -163,11 +164,12 @@ class KafkaFeed(BrokerFeed):
     def position(self) -> dict[str, Any]:
         """Rows so far, and the offset that comes next in every partition that was read."""
         offsets = {str(partition): offset for partition, offset in sorted(self._offsets.items())}
-        return {"number": self._number, "offsets": offsets, "n_lost": self.n_lost}
+        return {"number": self._number, "offsets": offsets, "n_lost": self.n_lost} | self._kept_times
 
     def seek(self, position: Mapping[str, Any]) -> None:
         """Resume after a `position` of an earlier reading; partitions not named there are read from their start."""
         self._number, self.n_lost = position["number"], position["n_lost"]
+        self._keep_times(position)
         self._offsets = {int(partition): offset for partition, offset in position["offsets"].items()}
 
     def acknowledge(self) -> None:

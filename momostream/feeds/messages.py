@@ -8,7 +8,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol, Self, TypeVar
 from urllib.parse import parse_qsl, unquote, urlsplit
 
-from momostream.feeds.formats import BadRow, Json, Rejected, Row, RowReader
+from momostream.feeds.contents import Messages
+from momostream.feeds.formats import Rejected, Row
 from momostream.feeds.source import FeedError
 
 __all__ = [
@@ -16,7 +17,6 @@ __all__ = [
     "Attempts",
     "AwayError",
     "BrokerFeed",
-    "Messages",
     "Outlet",
     "read_address",
     "retry",
@@ -96,29 +96,6 @@ def read_address(url: str, scheme: str) -> Address:
     return Address(f"kafka://{together}/{topic}", together, PORTS[scheme], None, None, topic, settings)
 
 
-class Messages:
-    """Reads rows from messages."""
-
-    def __init__(self, columns: Sequence[str], time: str | None, key: str | None, time_format: str | None) -> None:
-        if isinstance(columns, str):
-            raise TypeError(f"columns must be a sequence of names, not the string {columns!r}")
-        self._reader = RowReader(Json(), list(columns), time, key, time_format)
-
-    def cells(self, payload: bytes, beside: Mapping[str, str]) -> dict[str, Any]:
-        """Fields of a message, and those beside it that the message lacks."""
-        try:
-            text = payload.decode()
-        except UnicodeDecodeError as error:
-            raise BadRow(f"is not UTF-8: byte {error.start + 1} is invalid") from None
-        return {**beside, **self._reader.format.parse(text, lambda: iter(()))}
-
-    def event(
-        self, number: int, offset: int, cells: dict[str, Any] | BadRow, payload: bytes, wrong: BadRow | None = None
-    ) -> Row | Rejected:
-        """The row of these cells, or its rejection; ``wrong`` is something else that is wrong with it."""
-        return self._reader.event(number, offset, cells, payload, wrong=wrong)
-
-
 class BrokerFeed:
     """The common part of feeds from brokers."""
 
@@ -135,7 +112,7 @@ class BrokerFeed:
     ) -> None:
         self._messages = Messages(columns, time, key, time_format)
         self.name, self.topic = address.name, address.topic
-        self.readings, self.time = tuple(columns), time
+        self.readings, self.time = tuple(columns), self._messages.time
         self.n_lost = 0
         self._number = 0
         self._on_trouble = on_trouble
@@ -152,6 +129,15 @@ class BrokerFeed:
 
     def __exit__(self, *error: object) -> None:
         self.close()
+
+    @property
+    def _kept_times(self) -> dict[str, Any]:
+        """The part of a position that says how times are read."""
+        return {"epochs": True} if self._messages.reads_epochs else {}
+
+    def _keep_times(self, position: Mapping[str, Any]) -> None:
+        """Read times as the earlier reading did: earlier versions took all numbers as they are."""
+        self._messages.reads_epochs &= "epochs" in position
 
     def _report(self, what: str) -> None:
         if self._on_trouble is not None:

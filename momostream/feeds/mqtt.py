@@ -9,9 +9,12 @@ import time as clock
 import zlib
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
+from momostream.feeds.contents import ValueMessages
 from momostream.feeds.formats import BadRow, Rejected, Row, shown
+from momostream.feeds.gather import Gather
 from momostream.feeds.messages import (
     LONGEST_DELAY,
     PAUSE,
@@ -24,6 +27,7 @@ from momostream.feeds.messages import (
 )
 from momostream.feeds.mqtt_client import PASSING, check_settings, import_paho, make_client, reason_of
 from momostream.feeds.source import FeedError
+from momostream.feeds.topics import COLUMN, TopicPattern
 
 __all__ = ["MqttFeed"]
 
@@ -36,6 +40,9 @@ _SESSION_LOST = "the broker came back without the session of this client: rows m
 _RESTARTED = 100
 # This many connections in a row, each shorter than this (s): two clients take one session from each other.
 _N_SHORT, _SHORT = 3, 3.0
+# Settings of an address whose messages are values, and columns of such messages that are named when one is missing.
+_GATHER = ("tick", "wait", "hold", "value")
+_N_NAMED = 10
 
 
 class _Delivery(NamedTuple):
@@ -47,6 +54,7 @@ class _Delivery(NamedTuple):
     is_repeated: bool  # the broker has sent it before
     topic: str
     payload: bytes
+    came: datetime
 
     def check(self) -> int:
         return zlib.crc32(self.payload, zlib.crc32(self.topic.encode()))
@@ -63,18 +71,26 @@ class MqttFeed(BrokerFeed):
     repetition by the broker is recognised, but not one by the publisher or after a crash of the broker: without
     numbers, rows come *at least* once.
 
+    With ``{column}`` in the topic, each message is one value, a number or an object with ``value``, and
+    `momostream.feeds.gather.Gather` makes rows of them. Values that wait for their row are part of the position, so
+    that they can be acknowledged. A value whose time is not after the last one of its column has come before: times do
+    here what numbers do for rows.
+
     Parameters
     ----------
     url
         ``mqtt://[user@]host[:1883]/topic/filter/+/rows``, with the wildcards of MQTT, or ``mqtts://`` for TLS, port
-        8883. Settings follow, as ``?client_id=farm&ca=plant.pem``: ``client_id`` names the session; ``password_file``
-        or ``password_env`` says where the password is, else it is in ``MOMOSTREAM_MQTT_PASSWORD``; ``ca`` is a file
-        with certificates of authorities, ``cert`` and ``key`` are those of this client.
+        8883. A level ``{turbine}`` gives messages the field `turbine`. Settings follow, as
+        ``?client_id=farm&ca=plant.pem``: ``client_id`` names the session; ``password_file`` or ``password_env`` says
+        where the password is, else it is in ``MOMOSTREAM_MQTT_PASSWORD``; ``ca`` is a file with certificates of
+        authorities, ``cert`` and ``key`` are those of this client. With ``{column}``: ``tick``, ``wait`` and ``hold``
+        as in `momostream.feeds.gather.Gather`; ``value`` is the field of the value in objects. With a tick, a message
+        without a time gets that of its arrival.
     columns
         Fields of numbers; those of objects inside the object are called ``"sensor.wind"``.
     time, key
         Fields of the time and of the key; None where there are none. ``"topic"`` is the topic of the message, unless it
-        has a field of this name.
+        has a field of this name. A time ``"auto"`` is found by its name, as time, timestamp, ts or date.
     sequence
         Field of the row's number within its topic.
     time_format
@@ -134,11 +150,17 @@ class MqttFeed(BrokerFeed):
         on_trouble: Trouble | None = None,
     ) -> None:
         address = read_address(url, "mqtt")
-        check_settings(address, "client_id")
+        pattern = TopicPattern(address.topic)
+        check_settings(address, "client_id", *(_GATHER if pattern.has_column else ()))
         # A wildcard in the name of a client defeats the access rules of some brokers.
         readable = re.sub(r"\W+", "-", address.topic).strip("-")
         made = f"momostream-{readable}-{zlib.crc32(address.topic.encode()):08x}"
         super().__init__(address, columns, time, key, time_format, on_trouble)
+        self._pattern, self._gather = pattern, None
+        # Columns of values that nobody has asked for.
+        self._unused: dict[str, None] = {}
+        if pattern.has_column:
+            self._gather = self._make_gather(address, time, key, time_format)
         self.client_id = client_id or address.settings.get("client_id") or made
         self.sequence, self.until_idle = sequence, until_idle
         self.n_repeated = 0
@@ -178,6 +200,7 @@ class MqttFeed(BrokerFeed):
                 item = self._arrived.get(timeout=PAUSE)
             except queue.Empty:
                 yielded = clock.monotonic()
+                yield from self._gathered()
                 if not self._is_connected:
                     came = yielded
                 elif self.until_idle is not None and yielded - came >= self.until_idle:
@@ -197,12 +220,16 @@ class MqttFeed(BrokerFeed):
             if event is not None or came - yielded >= PAUSE:
                 yielded = came
                 yield event
+            yield from self._gathered()
 
     @property
     def position(self) -> dict[str, Any]:
         """Rows so far, the last number of every topic, and what is known of messages without one."""
         self._n_in_position = len(self._taken)
+        gathered = {} if self._gather is None else {"gathered": self._gather.state}
         return {
+            **gathered,
+            **self._kept_times,
             "number": self._number,
             "sequences": dict(self._sequences),
             "unreadable": dict(self._unreadable),
@@ -216,6 +243,9 @@ class MqttFeed(BrokerFeed):
         self._number, self.n_lost = position["number"], position["n_lost"]
         self._sequences, self._unreadable = dict(position["sequences"]), dict(position["unreadable"])
         self._unnumbered = {packet: check for packet, check in position["unnumbered"]}
+        self._keep_times(position)
+        if self._gather is not None:
+            self._gather.restore(position["gathered"])
 
     def acknowledge(self) -> None:
         """The broker may forget all messages before the `position` last asked for."""
@@ -239,11 +269,17 @@ class MqttFeed(BrokerFeed):
         if not delivery.qos and not self._has_reported_qos:
             self._has_reported_qos = True
             self._report(f"messages of {delivery.topic} are published with QoS 0: some may get lost")
+        fields = self._pattern.fields(delivery.topic)
+        if self._gather is not None and fields[COLUMN] not in self.readings:
+            if len(self._unused) < _N_NAMED:
+                self._unused[fields[COLUMN]] = None
+            self._skip(delivery)
+            return None
         number = self._number + 1
         offset, sequence, wrong = number, None, None
         cells: dict[str, Any] | BadRow
         try:
-            cells = self._messages.cells(delivery.payload, {"topic": delivery.topic})
+            cells = self._messages.cells(delivery.payload, {"topic": delivery.topic, **fields}, delivery.came)
         except BadRow as bad:
             cells = bad
         if self.sequence is not None and not isinstance(cells, BadRow):
@@ -265,9 +301,51 @@ class MqttFeed(BrokerFeed):
             self._unnumbered[delivery.packet] = check
         if self.sequence is not None and sequence is None:
             self._unreadable[delivery.topic] = self._unreadable.get(delivery.topic, 0) + 1
-        self._number = number
         self._taken.append(delivery)
-        return self._messages.event(number, offset, cells, delivery.payload, wrong)
+        event: Row | Rejected | None = self._messages.event(number, offset, cells, delivery.payload, wrong)
+        if self._gather is not None and isinstance(event, Row):
+            event = self._add_value(event, fields[COLUMN], delivery.payload)
+        if event is not None:
+            self._number = number
+        return event
+
+    # ------------------------------------------------------------------ values
+
+    def _make_gather(self, address: Address, time: str | None, key: str | None, time_format: str | None) -> Gather:
+        settings = address.settings
+        if time is None:
+            raise ValueError(f"{address.name}: values are gathered by their times: name a field, or use 'auto'")
+        self._messages = ValueMessages(
+            self.readings, time, key, time_format, settings.get("value"), stamps="tick" in settings
+        )
+        try:
+            return Gather(self.readings, settings.get("tick"), settings.get("wait", "2s"), settings.get("hold"))
+        except ValueError as error:
+            raise ValueError(f"{address.name}: {error}") from None
+
+    def _add_value(self, event: Row, column: str, payload: bytes) -> Rejected | None:
+        assert self._gather is not None and event.time is not None
+        try:
+            self.n_repeated += not self._gather.add(event.key, column, event.time, event.values.get(column))
+        except BadRow as bad:
+            return Rejected(event.number, event.offset, event.key, f"column {shown(column)}: {bad}", event.text())
+        return None
+
+    def _gathered(self) -> Iterator[Row]:
+        """Rows that are complete, or have waited long enough."""
+        while self._gather is not None and (row := self._gather.pop()) is not None:
+            if self._gather.unseen and len(row.values) < len(self.readings):
+                self._report_unseen(self._gather)
+            self._number += 1
+            yield Row(self._number, self._number, row.time, row.values, row.key)
+
+    def _report_unseen(self, gather: Gather) -> None:
+        names = ", ".join(shown(name) for name in sorted(gather.unseen))
+        others = f"; the topics have {', '.join(map(shown, self._unused))}" if self._unused else ""
+        self._report(f"rows are written without {names}, of which no value has come{others}")
+        gather.unseen.clear()
+
+    # ------------------------------------------------------------------ repetitions
 
     def _is_next(self, delivery: _Delivery, sequence: int) -> bool:
         topic = delivery.topic
@@ -292,6 +370,9 @@ class MqttFeed(BrokerFeed):
 
     def _drop(self, delivery: _Delivery) -> None:
         self.n_repeated += 1
+        self._skip(delivery)
+
+    def _skip(self, delivery: _Delivery) -> None:
         if self._taken:
             # Acknowledgements leave in the order of the messages.
             self._taken.append(delivery)
@@ -355,7 +436,7 @@ class MqttFeed(BrokerFeed):
             self._connected_at = clock.monotonic()
         # A retained message is an old row from before the session.
         options = import_paho().subscribeoptions.SubscribeOptions(qos=1, retainHandling=2)
-        client.subscribe(self.topic, options=options)
+        client.subscribe(self._pattern.filter, options=options)
 
     def _note_subscribe(self, client: Any, _: Any, packet: int, reasons: list[Any], properties: Any) -> None:
         if reasons[0].is_failure:
@@ -387,7 +468,10 @@ class MqttFeed(BrokerFeed):
 
     def _note_message(self, client: Any, _: Any, message: Any) -> None:
         self._arrived.put(
-            _Delivery(self._connection, message.mid, message.qos, message.dup, message.topic, message.payload)
+            _Delivery(
+                *(self._connection, message.mid, message.qos, message.dup),
+                *(message.topic, message.payload, datetime.now(UTC)),
+            )
         )
 
     def _fail(self, what: str) -> None:

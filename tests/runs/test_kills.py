@@ -24,6 +24,12 @@ def test_killed_over_mqtt_with_its_broker():
     assert (found["different"], found["kills"]) == ([], 2)
 
 
+@pytest.mark.skipif(bool(brokers.missing_mqtt()), reason=str(brokers.missing_mqtt()))
+def test_killed_over_values_of_mqtt_with_its_broker():
+    found = fleet_kills.kill_values(2, seed=2)
+    assert (found["different"], found["kills"]) == ([], 2)
+
+
 def test_differences_are_found():
     """What compares must be able to tell."""
     same = {"models": {"a": ["1"]}, "lines": {"outputs a": ["x"]}, "refused": [], "counts": {"rows": 1}}

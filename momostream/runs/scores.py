@@ -219,12 +219,11 @@ class Track:
         steps, targets = np.nonzero(~np.isnan(pit))
         np.add.at(self._pit, (pit_bins(pit[steps, targets], N_BINS), targets), 1.0)
         self.n_scored += 1
-        time = np.nan if self._time is None else self._time
-        self.lookback.compare(
-            ComparedRow(row, time, Y[-1], predicted.mean[-1], predicted.lower[-1], predicted.upper[-1])
-        )
+        if self._step(waiting) == len(Y):
+            last = (part[-1] for part in (Y, predicted.mean, predicted.lower, predicted.upper))
+            self.lookback.compare(ComparedRow(row, np.nan if self._time is None else self._time, *last))
         squares, naive = scores[0].sum(axis=0), scores[_NAIVE].sum(axis=0)
-        self.lookback.score(self._time if self._kind != NUMBER else None, squares, naive, known[0].sum(axis=0))
+        self.lookback.score(self._time if self.has_dates else None, squares, naive, known[0].sum(axis=0))
 
     def _close_block(self) -> None:
         self._blocks.append(self._open)
@@ -273,6 +272,11 @@ class Track:
     def block_times(self) -> pd.Index[Any] | None:
         """Times of the last rows of the blocks; None if rows have none."""
         return self.as_index(np.array([block.time for block in self._all_blocks]))
+
+    @property
+    def has_dates(self) -> bool:
+        """Whether rows have times that are dates."""
+        return self._kind is not None and self._kind != NUMBER
 
     def as_index(self, times: Array) -> pd.Index[Any] | None:
         """Times of rows, as they are kept here, as an index; None if rows have none."""

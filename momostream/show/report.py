@@ -23,6 +23,7 @@ from momostream.distributions.scores import error_ratio
 from momostream.horizon.durations import spoken_steps
 from momostream.runs.scores import SCORES, Track
 from momostream.show.outline import change_text, counted, has_learnt
+from momostream.show.zoom import Zoom
 from momostream.storage.container import replace_file
 
 if TYPE_CHECKING:
@@ -119,12 +120,13 @@ def write_report(
     ...     model.learn_one(x, y)
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     page = write_report(f"{folder}/report.html", track, model).read_text(encoding="utf-8")
-    >>> print("coverage" in page, "http" in page.replace("http-equiv", ""))
+    >>> print("coverage" in page, 'src="http' in page)
     True False
     """
     drawn = _drawn(track, model, forecast, history)
     words = _words(track, model)
     pictures = [_Picture.of(name, figure, *words[name]) for name, figure in drawn.items()]
+    zoom = Zoom.of(track) if "lookback" in drawn else Zoom()
     if figures is not None:
         _save_pictures(pictures, Path(figures))
     shown = {"Rows learnt": f"{model.n_rows:,}", **_key_figures(track)}
@@ -135,10 +137,14 @@ def write_report(
     body = [
         _header(title, track),
         _tiles(tiles),
-        *_results(track, model, {picture.name: picture.html for picture in pictures}),
+        *_results(
+            track, model, {each.name: each.html(zoom.place if each.name == "lookback" else "") for each in pictures}
+        ),
         _section("How to reproduce this report", _origin_parts(command, others, settings)),
     ]
-    page = PAGE.format(title=escape(title), style=STYLE, body="\n".join(filter(None, body)))
+    policy = f"default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src {zoom.allowed}"
+    text = "\n".join(filter(None, [*body, zoom.scripts]))
+    page = PAGE.format(title=escape(title), style=STYLE + zoom.style, policy=policy, body=text)
     replace_file(path, [page.encode()])
     return Path(path)
 
@@ -187,8 +193,8 @@ class _Picture(NamedTuple):
         image.save(packed, format="png", optimize=True)
         return cls(name, packed.getvalue(), image.size, alt, caption)
 
-    @property
-    def html(self) -> str:
+    def html(self, more: str = "") -> str:
+        """The figure with its caption, and with more of it."""
         data = base64.b64encode(self.png).decode("ascii")
         width, height = self.size
         # Wide figures keep a readable size, and are scrolled sideways.
@@ -198,7 +204,7 @@ class _Picture(NamedTuple):
             f'width="{width * SHOWN // DPI}" height="{height * SHOWN // DPI}">'
         )
         return (
-            f'<figure id="{self.name}"><div class="frame">{image}</div>'
+            f'<figure id="{self.name}"><div class="frame">{image}</div>{more}'
             f"<figcaption>{escape(self.caption)}</figcaption></figure>"
         )
 
@@ -255,7 +261,8 @@ def _words(track: Track, model: Any) -> dict[str, tuple[str, str]]:
     return {
         "lookback": (
             "Newest values and the forecasts of them over time",
-            f"Values (dots) beside their predictions{ahead}: the mean (line) and the {level} interval (band).",
+            f"Values (dots) beside their predictions{ahead}: the mean (line) and the {level} interval (band). "
+            "Drag over a chart to zoom, double click to see all again.",
         ),
         "scores": (
             f"Error, compared with that of the last value, and coverage of the {level} intervals over the run",
@@ -516,6 +523,9 @@ figure { margin: 1.4rem 0; }
 img { display: block; max-width: 100%; height: auto; margin: 0 auto; }
 img.wide { max-width: none; }
 figcaption { color: var(--soft); font-size: .92rem; margin-top: .5rem; max-width: 48rem; }
+.frame[hidden], #zoom[hidden] { display: none; }
+#zoom .u-title { font-size: .95rem; font-weight: 600; }
+#zoom .u-legend { font-size: .8rem; color: var(--soft); }
 .scroll { overflow-x: auto; margin: .6rem 0; }
 table { border-collapse: collapse; width: 100%; font-size: .92rem; font-variant-numeric: tabular-nums; }
 caption { text-align: left; color: var(--soft); padding-bottom: .4rem; }
@@ -544,7 +554,7 @@ PAGE = """<!DOCTYPE html>
 <head>
 <meta charset="utf-8">
 <meta name="viewport" content="width=device-width, initial-scale=1">
-<meta http-equiv="Content-Security-Policy" content="default-src 'none'; img-src data:; style-src 'unsafe-inline'">
+<meta http-equiv="Content-Security-Policy" content="{policy}">
 <title>{title}</title>
 <style>{style}</style>
 </head>

@@ -941,3 +941,39 @@ def score_moments(forgetting, clip, scores, moments, counts):
     z = np.where(seen, np.clip(scores, -clip, clip), 0.0)
     n = scores.shape[1]
     return forgetting * moments + z @ z.T / n, forgetting * counts + (1.0 * seen) @ seen.T / n
+
+
+def search_direction(free, gradient, moves, turns, longest):
+    """The direction of L-BFGS by its recursion, over the parameters that are free."""
+    q = np.where(free, gradient, 0.0)
+    shares = []
+    for move, turn in zip(moves[::-1], turns[::-1], strict=True):
+        shares.append((move @ q) / (move @ turn))
+        q = q - shares[-1] * turn
+    q = q * ((moves[-1] @ turns[-1]) / (turns[-1] @ turns[-1])) if len(moves) else q / max(1.0, np.linalg.norm(q))
+    for move, turn, share in zip(moves, turns, reversed(shares), strict=True):
+        q = q + move * (share - (turn @ q) / (move @ turn))
+    direction = np.where(free, -q, 0.0)
+    return direction * min(1.0, longest / np.abs(direction).max())
+
+
+def lag_moments(forgetting, W, F, T, A, C):
+    """Discounted moments of lags and changes; a missing change is as predicted, bad rows do not count."""
+    T = np.where(np.isnan(T), F @ W, T)
+    known = np.isfinite(np.hstack([F, T])).all(axis=1)
+    decay = forgetting ** np.arange(len(F) - 1, -1, -1.0)
+    faded = (F * decay[:, None])[known]
+    return forgetting ** len(F) * A + faded.T @ F[known], forgetting ** len(F) * C + faded.T @ T[known]
+
+
+def rebased_lags(A, C, units, least_std, least_unit):
+    """Moments in features of mean zero and standard deviation one, and the units of these."""
+    mass, mean = A[0, 0], A[0, 1:] / A[0, 0]
+    size = np.sqrt(np.diag(A)[1:] / mass)
+    std = size if mass < 1.5 else np.sqrt(np.maximum(size**2 - mean**2, 0.0))
+    centre, unit = units[0] + units[1] * mean, units[1] * std
+    varies = (std > least_std * size) & (unit > least_unit * np.abs(centre)) & (unit > 1e-150)
+    std = np.where(varies, std, 1.0)
+    move = np.eye(len(A))
+    move[1:, 0], size = -mean, np.r_[1.0, std]
+    return move @ A @ move.T / np.outer(size, size), move @ C / size[:, None], np.vstack([centre, units[1] * std])

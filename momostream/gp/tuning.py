@@ -5,6 +5,7 @@ The objective with its analytic gradient, L-BFGS for `fit`, and an L-BFGS that s
 
 from __future__ import annotations
 
+import math
 from copy import deepcopy
 from dataclasses import dataclass
 from functools import cache
@@ -15,9 +16,11 @@ from numpy.typing import NDArray
 from scipy.linalg import lapack
 from threadpoolctl import ThreadpoolController
 
+from momostream._checks import check_array
 from momostream.gp.covariance import Covariance, Prior, input_std
 from momostream.gp.scaling import standardisation
-from momostream.kernels.covariance import gram_and_slope, likelihood_gradient
+from momostream.kernels.covariance import add_linear_gradient, gram_and_slope, likelihood_gradient
+from momostream.kernels.likelihood import profiled_likelihood, search_direction
 from momostream.kernels.scalar import NU0, SCALE0
 
 __all__ = ["ResumableTuner", "TuningJob", "log_likelihood", "tune"]
@@ -26,6 +29,8 @@ Array = NDArray[np.float64]
 
 # Objective of hyper-parameters whose covariance cannot be factorised: the line search steps back from it.
 HOPELESS = 1e10
+# Rows up to which a gradient is one call of compiled code; LAPACK is faster on more.
+FEW = 48
 
 
 def log_likelihood(
@@ -62,9 +67,18 @@ def log_likelihood(
     n, P = R.shape
     D = X.shape[1]
     noise, linear = covariance.noise(theta), covariance.linear_variance(theta)
-    S = np.ascontiguousarray(X * covariance.inverse_lengths(theta))
+    T = np.ascontiguousarray((X * covariance.inverse_lengths(theta)).T)
     K, G = np.empty((n, n)), np.empty((n, n))
-    gram_and_slope(covariance.code, linear, noise, S, K, G)
+    gradient = np.empty(covariance.n_parameters(D))
+    if signal is None and n <= FEW:
+        A, scratch = np.empty((P, n)), np.empty(n)
+        targets = np.ascontiguousarray(R.T)
+        value = profiled_likelihood(covariance.code, linear, noise, T, targets, K, G, A, scratch, gradient)
+        if math.isnan(value):
+            raise np.linalg.LinAlgError("the covariance is not positive definite")
+        gradient[D] *= math.exp(theta[D])
+        return value, gradient
+    gram_and_slope(covariance.code, linear, noise, T, K, G)
     # C-order memory read as Fortran's transpose: the upper factor there is our lower one.
     U, failed = lapack.dpotrf(K.T, lower=0, overwrite_a=1, clean=0)
     # A NaN passes the test for positive pivots of some LAPACKs.
@@ -82,15 +96,11 @@ def log_likelihood(
         scales = signal
         value = -0.5 * float((quadratic / scales + n * np.log(2.0 * np.pi * scales)).sum()) - 0.5 * P * log_det
     # d value / d K = -W / 2 with W = P K^-1 - sum_p a_p a_p' / scale_p.
-    gradient = np.empty(covariance.n_parameters(D))
-    A = np.ascontiguousarray(A / np.sqrt(scales))
-    likelihood_gradient(inverse, A, float(P), G, S, gradient[: D + 1])
-    gradient[D] *= np.exp(theta[D])
+    A, scratch = np.ascontiguousarray((A / np.sqrt(scales)).T), np.empty(n)
+    likelihood_gradient(inverse, A, float(P), G, T, scratch, gradient)
     if covariance.linear:
-        W = np.tril(inverse) + np.tril(inverse, -1).T
-        SWS = np.einsum("ij,ij->j", S, P * (W @ S) - A @ (A.T @ S))
-        gradient[:D] -= linear * SWS
-        gradient[D + 1] = 0.5 * linear * SWS.sum()
+        add_linear_gradient(inverse, A, float(P), linear, T, scratch, gradient)
+    gradient[D] *= math.exp(theta[D])
     gradient *= -1.0
     if signal is not None:
         gradient = np.concatenate([gradient, 0.5 * (quadratic / scales - n)])
@@ -198,8 +208,8 @@ class ResumableTuner:
         self._gradient = np.zeros_like(self.theta)
         self._direction = np.zeros_like(self.theta)
         self._step = 0.0
-        self._moves: list[Array] = []
-        self._turns: list[Array] = []
+        # The last moves and turns of the gradient along them, shape ``(at most MEMORY, n_parameters)``.
+        self._moves = self._turns = np.empty((0, len(self.theta)))
 
     def advance(self) -> None:
         """Evaluate one gradient and decide on the next point."""
@@ -211,8 +221,8 @@ class ResumableTuner:
             turn = gradient - self._gradient
             if np.isfinite(self._value):
                 if move @ turn > 1e-8 * np.sqrt((move @ move) * (turn @ turn)):
-                    self._moves = [*self._moves, move][-self.MEMORY :]
-                    self._turns = [*self._turns, turn][-self.MEMORY :]
+                    self._moves = np.vstack([self._moves, move])[-self.MEMORY :]
+                    self._turns = np.vstack([self._turns, turn])[-self.MEMORY :]
                 if self._value - value < self.ENOUGH:
                     self.n_left = 0
             self.theta, self._value, self._gradient = trial, value, gradient
@@ -220,39 +230,25 @@ class ResumableTuner:
         else:
             self._step *= 0.3
             if self._step < 0.01:
-                if not self._moves:
+                if not len(self._moves):
                     self.n_left = 0
-                self._moves, self._turns = [], []
+                self._forget()
                 self._turn()
         if np.abs(self._step * self._direction).max(initial=0.0) < 1e-3:
             self.n_left = 0
 
     def _turn(self) -> None:
         """The next direction: the two-loop recursion over the free parameters."""
-        free = ~(
-            ((self.theta <= self.prior.lower) & (self._gradient > 0.0))
-            | ((self.theta >= self.prior.upper) & (self._gradient < 0.0))
-        )
-        q = np.where(free, self._gradient, 0.0)
-        shares = []
-        for move, turn in zip(reversed(self._moves), reversed(self._turns), strict=True):
-            share = (move @ q) / (move @ turn)
-            shares.append(share)
-            q = q - share * turn
-        if self._moves:
-            q = q * ((self._moves[-1] @ self._turns[-1]) / (self._turns[-1] @ self._turns[-1]))
-        else:
-            q = q / max(1.0, float(np.linalg.norm(q)))
-        for move, turn, share in zip(self._moves, self._turns, reversed(shares), strict=True):
-            q = q + move * (share - (turn @ q) / (move @ turn))
-        self._direction = np.where(free, -q, 0.0)
-        if self._direction @ self._gradient >= 0.0:
-            self._direction = np.where(free, -self._gradient, 0.0)
-            self._moves, self._turns = [], []
-        longest = np.abs(self._direction).max(initial=0.0)
-        if longest > self.LONGEST_STEP:
-            self._direction *= self.LONGEST_STEP / longest
+        prior, self._direction = self.prior, np.empty_like(self.theta)
+        if not search_direction(
+            prior.lower, prior.upper, self.theta, self._gradient, self._moves, self._turns, self.LONGEST_STEP,
+            np.empty(len(self._moves)), self._direction,
+        ):  # fmt: skip
+            self._forget()
         self._step = 1.0
+
+    def _forget(self) -> None:
+        self._moves = self._turns = self._moves[:0]
 
     def state(self) -> dict[str, Any]:
         """Everything as plain data."""
@@ -267,10 +263,22 @@ class ResumableTuner:
     @classmethod
     def from_state(cls, state: dict[str, Any], covariance: Covariance) -> ResumableTuner:
         """Restore a tuner from `state`."""
+        # Compiled code checks no bounds.
+        for part in (
+            *state["prior"],
+            *(state[name] for name in ("gradient", "direction")),
+            *state["moves"],
+            *state["turns"],
+        ):
+            check_array("tuner", part, state["theta"].shape)
+        if len(state["moves"]) != len(state["turns"]):
+            raise ValueError("tuner / moves has another length than tuner / turns")
         tuner = cls(covariance, state["X"], state["R"], Prior(*state["prior"]), state["theta"], state["n_left"])
         tuner.theta, tuner._value, tuner._gradient = state["theta"], state["value"], state["gradient"]
         tuner._direction, tuner._step = state["direction"], state["step"]
-        tuner._moves, tuner._turns = list(state["moves"]), list(state["turns"])
+        tuner._moves, tuner._turns = (
+            np.reshape(np.array(state[name], dtype=np.float64), (-1, len(tuner.theta))) for name in ("moves", "turns")
+        )
         return tuner
 
 

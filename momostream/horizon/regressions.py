@@ -209,7 +209,7 @@ class WideLags(DiscountedRidge):
         self._since = [n + 1 for n in self._since]
         oldest = int(np.argmax(self._since))
         if self._n_waiting == BATCH or self._since[oldest] > min(REFRESH, self.n_rows // 8):
-            self._add_up(self._targets[: self._n_waiting])
+            self._add_up()
             self._measure()
             self._refresh(oldest)
 

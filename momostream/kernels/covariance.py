@@ -15,6 +15,7 @@ __all__ = [
     "SQRT3",
     "SQRT5",
     "TILE",
+    "add_linear_gradient",
     "covariance_column",
     "cross_covariance",
     "gram",
@@ -136,48 +137,92 @@ def gram(kind, linear, noise, S, out):
 
 
 @kernel(void(i8, f8, f8, ro(2), rw(2), rw(2)))
-def gram_and_slope(kind, linear, noise, S, K, G):
-    """Set `K` as `gram` does, and `G` to the slope of the correlation, both triangles.  O(n^2 D).
+def gram_and_slope(kind, linear, noise, T, K, G):
+    """Set the lower triangles of `K`, as `gram` does, and of `G`, slopes of the correlation.  O(n^2 D).
 
-    ``G[i, j] = -2 d corr / d(d2)`` at ``d2 = |s_i - s_j|^2``, so that the derivative of the correlation by
-    the logarithm of lengthscale ``k`` is ``G[i, j] * (S[i, k] - S[j, k])^2``. The diagonal of `G` is zero.
+    `T` (D, n) are the scaled rows, one column each. ``G[i, j] = -2 d corr / d(d2)`` at ``d2 = |s_i - s_j|^2``, so that
+    the derivative of the correlation by the logarithm of lengthscale ``k`` is ``G[i, j] * (T[k, i] - T[k, j])^2``. The
+    diagonal of `G` is zero.
     """
-    for i in range(S.shape[0]):
+    D = T.shape[0]
+    for i in range(T.shape[1]):
         row = K[i, : i + 1]
         for j in range(i + 1):
-            row[j] = _squared_distance(S[j], S[i])
+            row[j] = 0.0
+        # Along the rows, not along the few inputs of each: so the loops vectorise.
+        for k in range(D):
+            t = T[k, : i + 1]
+            s = t[i]
+            for j in range(i + 1):
+                difference = t[j] - s
+                row[j] += difference * difference
         _correlate_and_slope(kind, row, G[i, : i + 1])
         if linear > 0.0:
-            for j in range(i + 1):
-                row[j] += linear * dot(S[j], S[i])
+            for k in range(D):
+                t = T[k, : i + 1]
+                s = linear * t[i]
+                for j in range(i + 1):
+                    row[j] += s * t[j]
         row[i] += noise
         G[i, i] = 0.0
-    mirror_lower(K)
-    mirror_lower(G)
 
 
-@kernel(void(ro(2), ro(2), f8, ro(2), ro(2), rw(1)))
-def likelihood_gradient(inverse, A, weight, G, S, out):
-    """Set ``out[k]`` to ``0.5 sum_ij W_ij G_ij (S_ik - S_jk)^2`` and ``out[D]`` to ``0.5 trace(W)``.  O(n^2 (D + P)).
+@kernel(void(ro(2), ro(2), f8, ro(2), ro(2), rw(1), rw(1)))
+def likelihood_gradient(inverse, A, weight, G, T, scratch, out):
+    """Set ``out[k]`` to ``0.5 sum_ij W_ij G_ij (T_ki - T_kj)^2`` and ``out[D]`` to ``0.5 trace(W)``.  O(n^2 (D + P)).
 
-    ``W = weight * inverse - A A'``; only the lower triangles of `inverse` and `G` are read.
+    ``W = weight * inverse - A' A`` with `A` (P, n); only the lower triangles of `inverse` and `G` are read. `T` (D, n)
+    is as in `gram_and_slope`, `scratch` (n).
     """
-    n = S.shape[0]
-    D = S.shape[1]
+    D = T.shape[0]
     for k in range(D + 1):
         out[k] = 0.0
-    for i in range(n):
-        s = S[i]
-        a = A[i]
-        row = inverse[i]
-        g = G[i]
+    for i in range(T.shape[1]):
+        w = scratch[: i + 1]
+        row = inverse[i, : i + 1]
+        g = G[i, : i + 1]
         for j in range(i + 1):
-            w = weight * row[j] - dot(a, A[j])
-            if j == i:
-                out[D] += 0.5 * w
-            else:
-                t = S[j]
-                w *= g[j]
-                for k in range(D):
-                    difference = s[k] - t[k]
-                    out[k] += w * difference * difference
+            w[j] = weight * row[j]
+        for p in range(A.shape[0]):
+            a = A[p, : i + 1]
+            own = a[i]
+            for j in range(i + 1):
+                w[j] -= own * a[j]
+        out[D] += 0.5 * w[i]
+        for j in range(i + 1):
+            w[j] *= g[j]
+        for k in range(D):
+            t = T[k, : i + 1]
+            s = t[i]
+            total = 0.0
+            for j in range(i):
+                difference = t[j] - s
+                total += w[j] * difference * difference
+            out[k] += total
+
+
+@kernel(void(ro(2), ro(2), f8, f8, ro(2), rw(1), rw(1)))
+def add_linear_gradient(inverse, A, weight, linear, T, scratch, out):
+    """Add what a linear term changes to `out` of `likelihood_gradient`, and set ``out[D + 1]``.  O(n^2 (D + P))."""
+    D = T.shape[0]
+    out[D + 1] = 0.0
+    for i in range(T.shape[1]):
+        w = scratch[: i + 1]
+        row = inverse[i, : i + 1]
+        for j in range(i + 1):
+            w[j] = weight * row[j]
+        for p in range(A.shape[0]):
+            a = A[p, : i + 1]
+            own = a[i]
+            for j in range(i + 1):
+                w[j] -= own * a[j]
+        # Each pair of rows counts twice, each row once.
+        w[i] *= 0.5
+        for k in range(D):
+            t = T[k, : i + 1]
+            total = 0.0
+            for j in range(i + 1):
+                total += w[j] * t[j]
+            total *= 2.0 * linear * t[i]
+            out[k] -= total
+            out[D + 1] += 0.5 * total

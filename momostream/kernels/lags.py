@@ -5,12 +5,15 @@ from __future__ import annotations
 import math
 
 from momostream.kernels._compile import f8, i8, kernel, ro, rw, void
-from momostream.kernels.scalar import NU0, dot
+from momostream.kernels.covariance import mirror_lower
+from momostream.kernels.dense import factorise_dense, invert_dense
+from momostream.kernels.scalar import NOT_POSITIVE_DEFINITE, NU0, OK, dot
 
 __all__ = [
     "LEVEL_PENALTY",
-    "lag_features",
+    "add_up_lags",
     "find_season",
+    "lag_features",
     "learn_lags",
     "learn_lags_rows",
     "learn_linear",
@@ -19,12 +22,18 @@ __all__ = [
     "predict_lags",
     "predict_lags_rows",
     "predict_linear",
+    "rebase_lags",
     "remember",
     "smooth_by_season",
+    "solve_lags",
 ]
 
 # The penalty on the level of a regression, in rows.
 LEVEL_PENALTY = 1e-3
+# A feature that varies by less than this part of its distance from its origin counts as constant.
+LEAST_STD = 1e-7
+# A feature is never measured in units below this part of its centre, which would be round-off.
+LEAST_UNIT = 1e-12
 # The deviation of an expert that stands still, as a part of the least change so far: a reading of that resolution.
 READING = 0.125
 # The pattern: errors are cut at this many deviations; weight of the newest season in it; memory of the correlations of
@@ -382,6 +391,140 @@ def learn_lags_rows(
             X[i], Y[i], forgetting, discount, short, gains, means, c, f, past_x, past_y, error, P, B, residuals,
             echo, pattern, clock, fits, features[i], changes[i],
         )  # fmt: skip
+
+
+@kernel(void(i8, f8, ro(2), rw(2), rw(2), rw(2), rw(2)))
+def add_up_lags(n, forgetting, B, features, changes, A, C):
+    """Add the first `n` rows of `features` and `changes`, which are overwritten, to the moments.  O(n width^2).
+
+    A missing change is taken to have been as predicted by the weights `B`: it moves no weight. A row with anything that
+    is not finite does not count. `A` (width, width) are moments of the features, `C` (width, targets) of features and
+    changes.
+    """
+    width = A.shape[0]
+    for i in range(n):
+        f = features[i]
+        t = changes[i]
+        finite = True
+        for p in range(t.shape[0]):
+            if math.isnan(t[p]):
+                t[p] = 0.0
+                for k in range(width):
+                    t[p] += f[k] * B[k, p]
+            finite = finite and abs(t[p]) < math.inf
+        for k in range(width):
+            finite = finite and abs(f[k]) < math.inf
+        if not finite:
+            f[:] = 0.0
+            t[:] = 0.0
+    faded = forgetting**n
+    for k in range(width):
+        for j in range(k + 1):
+            A[k, j] *= faded
+        for p in range(C.shape[1]):
+            C[k, p] *= faded
+    i = 0
+    while i < n:
+        # Four rows at a time: most of the time goes into reading and writing the moments.
+        rows = min(4, n - i)
+        f0 = features[i]
+        f1 = features[min(i + 1, n - 1)]
+        f2 = features[min(i + 2, n - 1)]
+        f3 = features[min(i + 3, n - 1)]
+        w0 = forgetting ** (n - 1 - i)
+        w1 = forgetting ** (n - 2 - i) if rows > 1 else 0.0
+        w2 = forgetting ** (n - 3 - i) if rows > 2 else 0.0
+        w3 = forgetting ** (n - 4 - i) if rows > 3 else 0.0
+        for k in range(width):
+            a0 = w0 * f0[k]
+            a1 = w1 * f1[k]
+            a2 = w2 * f2[k]
+            a3 = w3 * f3[k]
+            row = A[k]
+            for j in range(k + 1):
+                row[j] += a0 * f0[j] + a1 * f1[j] + a2 * f2[j] + a3 * f3[j]
+        for r in range(rows):
+            decay = forgetting ** (n - 1 - i - r)
+            for k in range(width):
+                share = decay * features[i + r, k]
+                for p in range(C.shape[1]):
+                    C[k, p] += share * changes[i + r, p]
+        i += 4
+    mirror_lower(A)
+
+
+@kernel(void(rw(1), rw(1), rw(2), rw(2), rw(2)))
+def rebase_lags(shift, size, A, C, units):
+    """Express the moments in features of mean zero and standard deviation one.  O(width^2).
+
+    `units` (2, width - 1) are centre and unit of each feature; `shift` and `size` (width) are scratch.
+    """
+    width = A.shape[0]
+    mass = A[0, 0]
+    if mass == 0.0:
+        return
+    shift[0], size[0] = 0.0, 1.0
+    for k in range(1, width):
+        mean = A[0, k] / mass
+        whole = math.sqrt(A[k, k] / mass)
+        # One row has no standard deviation; its distance from the first one is a guess.
+        std = whole if mass < 1.5 else math.sqrt(max(whole * whole - mean * mean, 0.0))
+        centre = units[0, k - 1] + units[1, k - 1] * mean
+        unit = units[1, k - 1] * std
+        if not (std > LEAST_STD * whole and unit > LEAST_UNIT * abs(centre) and unit > 1e-150):
+            std = 1.0
+        shift[k], size[k] = mean, std
+        units[0, k - 1] = centre
+        units[1, k - 1] *= std
+    for k in range(width - 1, -1, -1):
+        for p in range(C.shape[1]):
+            C[k, p] = (C[k, p] - shift[k] * C[0, p]) / size[k]
+        for j in range(k, -1, -1):
+            moved = A[k, j] - shift[k] * A[0, j] - A[k, 0] * shift[j] + mass * shift[k] * shift[j]
+            A[k, j] = moved / (size[k] * size[j])
+    mirror_lower(A)
+
+
+@kernel(i8(i8, f8, ro(2), ro(2), rw(1), rw(2), rw(2), rw(2)))
+def solve_lags(width, penalty, A, C, scratch, work, P, B):
+    """Set inverse `P` and weights `B` of a regression on the first `width` features.  O(width^3).
+
+    `penalty` is that of each weight but the level. `work` (width, width) and `scratch` (width) are overwritten. Returns
+    `OK`, or `NOT_POSITIVE_DEFINITE` if the moments are not finite.
+    """
+    status = NOT_POSITIVE_DEFINITE
+    for attempt in range(2):
+        if status == OK:
+            break
+        for i in range(width):
+            for j in range(i + 1):
+                work[i, j] = A[i, j]
+            work[i, i] += LEVEL_PENALTY if i == 0 else penalty
+            if attempt == 1:
+                # For features that follow from each other to the last digit.
+                work[i, i] += 1e-6 * A[i, i]
+        status = factorise_dense(work)
+    if status != OK:
+        return status
+    invert_dense(work, scratch)
+    for i in range(width):
+        # The units of a feature that has not varied are not known: it has no weight until it varies.
+        still = A[i, i] <= LEAST_STD * LEAST_STD * A[0, 0]
+        for j in range(i + 1):
+            entry = work[i, j]
+            if not abs(entry) < math.inf:
+                return NOT_POSITIVE_DEFINITE
+            if still or A[j, j] <= LEAST_STD * LEAST_STD * A[0, 0]:
+                entry = 0.0
+            P[i, j] = entry
+            P[j, i] = entry
+    for i in range(width):
+        for p in range(C.shape[1]):
+            B[i, p] = 0.0
+        for k in range(width):
+            for p in range(C.shape[1]):
+                B[i, p] += P[i, k] * C[k, p]
+    return OK
 
 
 @kernel(void(ro(2), rw(2)))

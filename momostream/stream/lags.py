@@ -15,12 +15,15 @@ from numpy.typing import NDArray
 
 from momostream.kernels.lags import (
     FINEST,
-    LEVEL_PENALTY,
+    add_up_lags,
     learn_lags,
     learn_lags_rows,
     predict_lags,
     predict_lags_rows,
+    rebase_lags,
+    solve_lags,
 )
+from momostream.kernels.scalar import OK
 from momostream.stream.ridge import DiscountedRidge
 
 __all__ = ["Autoregression"]
@@ -36,10 +39,6 @@ CLIP, YOUNG_CLIP = 6.0, 1e60
 BATCH = 256
 # Longest season that is looked for, in rows; rows of errors that are kept for it.
 LONGEST_SEASON, KEPT_ERRORS = 200, 256
-# A feature that varies by less than this part of its distance from its origin counts as constant.
-LEAST_STD = 1e-7
-# A feature is never measured in units below this part of its centre, which would be round-off.
-LEAST_UNIT = 1e-12
 
 
 class Autoregression(DiscountedRidge):
@@ -98,6 +97,8 @@ class Autoregression(DiscountedRidge):
         self.short = 1 + 2 * n_inputs + n_targets
         self._f, self._gains = np.zeros(self.width), np.zeros((2, self.width))
         self._means, self._c, self._error = np.zeros((4, n_targets)), np.ones(2), np.zeros(n_targets)
+        self._scale = np.empty((2, self.width))
+        self._work = [np.empty((width, width)) for width in (self.width, self.short)]
 
     @property
     def _clip(self) -> float:
@@ -163,42 +164,19 @@ class Autoregression(DiscountedRidge):
 
     def refresh(self) -> None:
         """Add up the rows that wait and solve for the weights.  O(width^3)."""
-        n = self._n_waiting
-        F, T = self._features[:n], self._targets[:n]
-        # A missing change is taken to have been as predicted: it moves no weight.
-        T = np.where(np.isnan(T), F @ self.W[0], T)
-        self._add_up(T, np.asarray(np.isfinite(np.hstack([F, T])).all(axis=1)))
+        add_up_lags(self._n_waiting, self.forgetting, self.W[0], self._features, self._targets, self.A, self.C)
+        self._n_waiting = 0
         self._next = 1 if self.n_rows < 32 else min(1 + self.n_rows // 8, BATCH)
-        self._rebase()
+        rebase_lags(self._scale[0], self._scale[1], self.A, self.C, self.units)
         self._refresh_weights()
 
-    def _rebase(self) -> None:
-        """Express the moments in features of mean zero and standard deviation one."""
-        mass = self.A[0, 0]
-        if mass == 0.0:
-            return
-        mean = self.A[0, 1:] / mass
-        size = np.sqrt(np.diag(self.A)[1:] / mass)
-        # One row has no standard deviation; its distance from the first one is a guess.
-        std = size if mass < 1.5 else np.sqrt(np.maximum(size**2 - mean**2, 0.0))
-        centre, unit = self.units[0] + self.units[1] * mean, self.units[1] * std
-        varies = (std > LEAST_STD * size) & (unit > LEAST_UNIT * np.abs(centre)) & (unit > 1e-150)
-        std = np.where(varies, std, 1.0)
-        shift = np.r_[0.0, mean]
-        A = self.A - np.outer(shift, self.A[0]) - np.outer(self.A[:, 0], shift) + mass * np.outer(shift, shift)
-        size = np.r_[1.0, std]
-        self.A = A / np.outer(size, size)
-        self.C = (self.C - np.outer(shift, self.C[0])) / size[:, None]
-        self.units[0] = centre
-        self.units[1] *= std
-
     def _refresh_weights(self) -> None:
-        for k, width in enumerate((self.width, self.short)):
-            penalty = np.full(width, PENALTIES[k])
-            penalty[0] = LEVEL_PENALTY
-            squares = np.diag(self.A)[:width]
-            # The larger penalty is for features that follow from each other to the last digit.
-            self._solve(k, squares <= LEAST_STD**2 * self.A[0, 0], penalty, penalty + 1e-6 * squares)
+        scratch = self._scale[0]
+        for width, penalty, P, W, work in zip(
+            (self.width, self.short), PENALTIES, self.P, self.W, self._work, strict=True
+        ):
+            if solve_lags(width, penalty, self.A, self.C, scratch, work, P, W) != OK:
+                raise np.linalg.LinAlgError("the moments of the lags are not finite")
 
     # ------------------------------------------------------------------ columns that come later
 

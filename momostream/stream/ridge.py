@@ -63,12 +63,11 @@ class DiscountedRidge:
         self._features, self._targets = np.zeros((self._batch, width)), np.zeros((self._batch, n_targets))
         self._n_waiting = 0
 
-    def _add_up(self, targets: Array, known: BoolArray | slice = slice(None)) -> None:
-        """Add the rows that wait to the moments; ``targets`` replace theirs, and only rows that are known count."""
+    def _add_up(self) -> None:
+        """Add the rows that wait to the moments."""
         n = self._n_waiting
-        decay = self.forgetting ** np.arange(n - 1, -1, -1.0)
-        F, T, decay = self._features[:n][known], targets[known], decay[known]
-        decayed = F * decay[:, None]
+        F, T = self._features[:n], self._targets[:n]
+        decayed = F * self.forgetting ** np.arange(n - 1, -1, -1.0)[:, None]
         self.A = self.forgetting**n * self.A + decayed.T @ F
         self.C = self.forgetting**n * self.C + decayed.T @ T
         self._n_waiting = 0

@@ -299,7 +299,9 @@ def test_nan_stays_nan(kind, linear):
     S = rng.normal(size=(4, 2))
     S[2, 0] = np.nan
     K, G = np.empty((4, 4)), np.empty((4, 4))
-    gram_and_slope(kind, linear, 0.1, S, K, G)
+    gram_and_slope(kind, linear, 0.1, np.ascontiguousarray(S.T), K, G)
+    mirror_lower(K)
+    mirror_lower(G)
     touched = np.isnan(S).any(axis=1)
     touched = touched[:, None] | touched[None, :]
     assert_array_equal(np.isnan(K), touched)
@@ -331,8 +333,11 @@ def test_inputs_may_be_read_only():
     covariance_column(kind, linear, S, n, s, v)
     cross_covariance(kind, linear, S, S, K)
     gram(kind, linear, noise, S, K)
-    gram_and_slope(kind, linear, noise, S, K, G)
-    likelihood_gradient(*frozen(K, G), 1.0, G, S, np.empty(3))
+    T = np.ascontiguousarray(S.T)
+    T.flags.writeable = False
+    gram_and_slope(kind, linear, noise, T, K, G)
+    mirror_lower(K)
+    likelihood_gradient(*frozen(K, np.ones((3, n))), 1.0, G, T, np.empty(n), np.empty(3))
     L = np.empty(n * (n + 1) // 2)
     pack_lower(*frozen(np.linalg.cholesky(K)), n, L)
     own_S, own_Z, own_L = np.empty((n, 2)), np.empty((n, 3)), np.empty_like(L)

@@ -8,7 +8,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 from momostream.kernels import lags as kernel
 from momostream.kernels.lags import find_season, lag_features, learn_linear, predict_linear, remember
-from momostream.kernels.scalar import NU0
+from momostream.kernels.scalar import NOT_POSITIVE_DEFINITE, NU0, OK
 from momostream.stream import lags as stream_lags
 from momostream.stream.lags import Autoregression
 from tests import naive
@@ -193,3 +193,57 @@ def test_an_expert_that_stands_still_speaks_after_a_repetition_only():
         lags.learn(np.empty(0), np.array([y]))
     # As narrow as an eighth of the least change so far; none has been seen at first.
     assert_array_equal(said, [np.inf] * 5 + [0.5 / 8] + [np.inf] * 3 + [0.25 / 8])
+
+
+@pytest.mark.parametrize("n", [1, 3, 4, 9])
+@pytest.mark.parametrize("forgetting", [1.0, 0.9])
+def test_rows_of_lags_are_added_up(n, forgetting):
+    rng = np.random.default_rng(n)
+    F, T, W = rng.normal(size=(n + 2, 6)), rng.normal(size=(n + 2, 2)), rng.normal(size=(6, 2))
+    F[:, 0] = 1.0
+    T[0, 1] = np.nan
+    if n > 3:
+        F[2, 3], T[3, 0] = np.nan, np.inf
+    A, C = rng.normal(size=(6, 6)), rng.normal(size=(6, 2))
+    A = A + A.T
+    expected = naive.lag_moments(forgetting, W, F[:n], T[:n], A, C)
+    kernel.add_up_lags(n, forgetting, W, F, T, A, C)
+    assert_allclose(A, expected[0], rtol=1e-12, atol=1e-13)
+    assert_allclose(C, expected[1], rtol=1e-12, atol=1e-13)
+
+
+@pytest.mark.parametrize("mass", [1.0, 12.0])
+def test_moments_of_lags_move_to_new_units(mass):
+    rng = np.random.default_rng(3)
+    F, T = rng.normal(size=(int(mass), 6)), rng.normal(size=(int(mass), 2))
+    # A feature that does not vary, one far from its origin, and one that varies by round-off only.
+    F[:, 0], F[:, 2], F[:, 3] = 1.0, 5.0, F[:, 3] + 1e3
+    F[:, 4] = 7.0 + 1e-9 * F[:, 4]
+    units = np.vstack([rng.normal(size=5), rng.uniform(0.5, 2.0, 5)])
+    A, C = F.T @ F, F.T @ T
+    expected = naive.rebased_lags(A, C, units, kernel.LEAST_STD, kernel.LEAST_UNIT)
+    scratch = np.empty((2, 6))
+    kernel.rebase_lags(scratch[0], scratch[1], A, C, units)
+    for ours, theirs in zip((A, C, units), expected, strict=True):
+        assert_allclose(ours, theirs, rtol=1e-8, atol=1e-8)
+
+
+@pytest.mark.parametrize("width", [6, 4])
+def test_weights_of_lags_are_those_of_a_ridge(width):
+    rng = np.random.default_rng(4)
+    F, T = rng.normal(size=(30, 6)), rng.normal(size=(30, 2))
+    F[:, 0], F[:, 2] = 1.0, 0.0
+    A, C = F.T @ F, F.T @ T
+    P, B = np.full((6, 6), 9.0), np.full((6, 2), 9.0)
+    assert kernel.solve_lags(width, 3.0, A, C, np.empty(6), np.empty((width, width)), P, B) == OK
+    used = [k for k in range(width) if k != 2]
+    penalty = np.diag([kernel.LEVEL_PENALTY if k == 0 else 3.0 for k in used])
+    inverse = np.linalg.inv(A[np.ix_(used, used)] + penalty)
+    assert_allclose(P[np.ix_(used, used)], inverse, rtol=1e-10, atol=1e-13)
+    assert_allclose(B[used], inverse @ C[used], rtol=1e-10, atol=1e-13)
+    # The one that has not varied has no weight; the others are not touched.
+    assert_array_equal(P[2, :width], 0.0)
+    assert_array_equal(B[2], 0.0)
+    assert_array_equal(P[width:], 9.0)
+    A[1, 1] = np.nan
+    assert kernel.solve_lags(width, 3.0, A, C, np.empty(6), np.empty((width, width)), P, B) == NOT_POSITIVE_DEFINITE

@@ -94,9 +94,15 @@ class Lookback:
         self._open.counts[:] += counts
 
     def note_alarms(self, texts: Sequence[str]) -> None:
-        """Keep alarms, which are JSON objects."""
-        self.n_alarms += len(texts)
-        self.alarms.extend(json.loads(text) for text in texts[-N_ALARMS:])
+        """Keep alarms, which are JSON objects; the end of an event takes the place of its begin."""
+        for text in texts:
+            alarm = json.loads(text)
+            begun = next((at for at, known in enumerate(self.alarms) if _is_same_event(known, alarm)), None)
+            if begun is not None:
+                self.alarms[begun] = alarm
+                continue
+            self.n_alarms += 1
+            self.alarms.append(alarm)
 
     def _close(self) -> None:
         """Compare the day that is over with the days before it."""
@@ -145,6 +151,10 @@ class Lookback:
         found._worst = [(times, _day(parts)) for times, *parts in state["worst"]]
         found._open = None if state["open"] is None else _day(state["open"])
         return found
+
+
+def _is_same_event(known: Mapping[str, Any], alarm: Mapping[str, Any]) -> bool:
+    return "event" in alarm and all(known.get(name) == alarm.get(name) for name in ("event", "alarm"))
 
 
 def _day(parts: Sequence[Any]) -> ScoredDay:

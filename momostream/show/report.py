@@ -372,7 +372,9 @@ def _alarm_parts(track: Track) -> list[str]:
 
 
 def _alarm_cells(alarm: Mapping[str, Any]) -> list[str]:
-    """Columns of an alarm, with observed and expected values."""
+    """Columns of an alarm, with observed and expected values; the condition of one about rows to come."""
+    if "alarm" in alarm:
+        return [str(alarm["alarm"]), "", f"probability {alarm['probability']:.0%}"]
     if "columns" not in alarm:
         low, high = (("–" if end is None else _number(end)) for end in (alarm.get("lower"), alarm.get("upper")))
         return [str(alarm.get("target", "")), _number(alarm["value"]), f"{low} to {high}"]

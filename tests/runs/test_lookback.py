@@ -69,6 +69,15 @@ def test_memory_is_bounded_and_alarms_are_counted():
     assert len(lookback.rows) == N_ROWS and lookback.rows[-1].row == 2 * N_ROWS - 1
 
 
+def test_event_is_one_alarm():
+    lookback = Lookback(1)
+    begins = [{"row": 8, "event": 8, "open": True}, {"row": 8, "event": 8, "alarm": "power < 2", "open": True}]
+    ends = [{"row": 9, "event": 8, "open": False}]
+    lookback.note_alarms([json.dumps(alarm) for alarm in begins])
+    lookback.note_alarms([json.dumps(alarm) for alarm in ends])
+    assert lookback.n_alarms == 2 and list(lookback.alarms) == [ends[0], begins[1]]
+
+
 def test_state_continues():
     lookback = Lookback(2)
     for day in range(9):

@@ -320,12 +320,15 @@ def test_alarms_and_worst_days_are_listed(tmp_path, undrawn):
         '{"row": 7, "time": "2024-03-01T00:00:00", "target": "power", "value": 48.0, "lower": null, "upper": 42.0}',
         '{"row": 9, "time": "2024-03-01T02:00:00", "event": 8, "open": false, "begin": "2024-03-01T01:00:00", '
         '"n_rows": 31, "columns": {"power": {"observed": 0.0, "expected": 912.5, "deviations": -9.5}}}',
+        '{"row": 9, "time": "2024-03-01T02:00:00", "event": 8, "open": true, "begin": "2024-03-01T02:00:00", '
+        '"alarm": "power < 200 within 6h", "probability": 0.718}',
     ])  # fmt: skip
     for day, error in enumerate([1.0, 2.0, 4.0], 19_783):
         lookback.score(day * DAY, np.array([error**2]), np.array([1.0]), np.array([1.0]))
     page = read(write_report(tmp_path / "r.html", track, model))
     alarms, _, days = page.tables[:3]
     assert alarms[1:] == [
+        ["2024-03-01T02:00:00", "9", "power < 200 within 6h", "", "probability 72%"],
         ["2024-03-01T01:00:00", "9", "power (31 rows)", "0.000", "912.5"],
         ["2024-03-01T00:00:00", "7", "power", "48.00", "– to 42.00"],
     ]

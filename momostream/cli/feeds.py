@@ -8,6 +8,7 @@ import re
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from momostream.cli.messages import notify
@@ -15,6 +16,7 @@ from momostream.cli.options import BadRows, Columns, FileFormat
 
 if TYPE_CHECKING:
     from momostream.feeds import Feed, Folder
+    from momostream.feeds.parquet import ParquetFeed
     from momostream.runs.plan import Plan
 
 __all__ = [
@@ -48,24 +50,24 @@ def open_files(
     key: str | None = None,
     follow: bool = False,
     notes: bool = True,
-) -> Feed | Folder:
+) -> Feed | Folder | ParquetFeed:
     """Open a file, a folder, or standard input; without ``notes``, bad rows are not reported."""
-    from momostream.feeds import Feed, Folder
+    from momostream.feeds import Feed, FeedError, Folder
+    from momostream.feeds.folders import open_parquet
+    from momostream.feeds.parquet import is_parquet
 
-    kind = Folder if feed != "-" and os.path.isdir(feed) else Feed
-    return kind(
-        feed,
-        columns,
-        time,
-        bad_rows=bad_rows.value,
-        on_bad=notify if notes else _ignore,
-        encoding=file_format.encoding,
-        delimiter=file_format.delimiter,
-        decimal=file_format.decimal.value,
-        time_format=file_format.time_format,
-        key=key,
-        follow=follow,
-    )
+    options: dict[str, Any] = {
+        "bad_rows": bad_rows.value, "on_bad": notify if notes else _ignore, "encoding": file_format.encoding,
+        "delimiter": file_format.delimiter, "decimal": file_format.decimal.value,
+        "time_format": file_format.time_format,
+    }  # fmt: skip
+    if feed != "-" and os.path.isdir(feed):
+        return Folder(feed, columns, time, key=key, follow=follow, **options)
+    if is_parquet(feed):
+        if follow:
+            raise FeedError(f"{feed}: a Parquet file cannot be followed: follow its folder, or read it to its end")
+        return open_parquet(Path(feed), columns, time, key, options)
+    return Feed(feed, columns, time, key=key, follow=follow, **options)
 
 
 def _ignore(message: str) -> None:
@@ -79,7 +81,7 @@ def open_checked(
     bad_rows: BadRows,
     key: str | None = None,
     follow: bool = False,
-) -> Feed | Folder:
+) -> Feed | Folder | ParquetFeed:
     """Open files, and check that they have rows and the named columns."""
     time = None if columns.time == "none" else columns.time
     opened = open_files(feed, columns_to_read(columns), time, file_format, bad_rows, key, follow)
@@ -96,7 +98,7 @@ def open_checked(
     return opened
 
 
-def _check_columns(feed: Feed | Folder, columns: Columns) -> None:
+def _check_columns(feed: Feed | Folder | ParquetFeed, columns: Columns) -> None:
     from momostream.feeds import FeedError
 
     if not feed.readings:

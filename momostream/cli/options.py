@@ -101,14 +101,15 @@ FeedArgument = Annotated[
     str,
     typer.Argument(
         metavar="FEED",
-        help="CSV or JSON lines, plain or gzip: a file, a folder of files, or - for standard input. Or a broker: "
-        "mqtt://HOST/TOPIC, kafka://HOST:PORT/TOPIC.",
+        help="CSV, JSON lines or line protocol, plain or gzip, or Parquet: a file, a folder of files, or - for "
+        "standard input. Or a broker: mqtt://HOST/TOPIC, kafka://HOST:PORT/TOPIC.",
     ),
 ]
 FileArgument = Annotated[
     str,
     typer.Argument(
-        metavar="FEED", help="CSV or JSON lines, plain or gzip: a file, a folder of files, or - for standard input."
+        metavar="FEED",
+        help="CSV, JSON lines or line protocol, plain or gzip, or Parquet: a file, a folder, or - for standard input.",
     ),
 ]
 ModelArgument = Annotated[

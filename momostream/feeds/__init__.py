@@ -1,8 +1,8 @@
 """Rows in, predictions out: formats, files, folders, brokers and outputs.
 
-`rows` reads the cells of a row; `source` is the protocol of a feed. `files` and `folders` are feeds on disk, made of
-`lines`, `records` and `detection`; `mqtt` and `kafka` are feeds from brokers, made of `messages` and their `contents`,
-where `gather` makes rows of single values; `outputs` writes.
+`formats` reads the cells of a row; `source` is the protocol of a feed. `files`, `parquet` and `folders` are feeds on
+disk, made of `lines`, `records` and `detection`; `mqtt` and `kafka` are feeds from brokers, made of `messages` and
+their `contents`, where `gather` makes rows of single values; `outputs` writes.
 """
 
 from __future__ import annotations

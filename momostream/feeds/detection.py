@@ -10,10 +10,15 @@ from difflib import get_close_matches
 from typing import Any
 
 from momostream.feeds.formats import BadRow, Csv, Format, Json, is_missing, read_time, shown
+from momostream.feeds.line_protocol import LineProtocol
 
 __all__ = ["FORMATS", "ColumnChoice", "column_names", "detect_format", "extension_of", "letters_of", "without_gz"]
 
-FORMATS = {".csv": "csv", ".tsv": "csv", ".txt": "csv", ".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "jsonl"}
+#: Formats of text lines by the extension of a file.
+FORMATS = {
+    ".csv": "csv", ".tsv": "csv", ".txt": "csv", ".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "jsonl",
+    ".lp": "influx", ".influx": "influx",
+}  # fmt: skip
 DELIMITERS = ",;\t|"
 
 # Letters of the names that a column of times may have, best first.
@@ -40,6 +45,8 @@ def detect_format(line: bytes, extension: str, format: str | None, delimiter: st
     format = format or FORMATS.get(extension) or ("jsonl" if line.lstrip().startswith(b"{") else "csv")
     if format == "jsonl":
         return Json()
+    if format == "influx":
+        return LineProtocol()
     if delimiter is None:
         delimiter = "\t" if extension == ".tsv" else _find_delimiter(line, decimal)
     return Csv(delimiter, decimal)

@@ -16,15 +16,15 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import islice
-from typing import Any, BinaryIO, Literal, NamedTuple, Self
+from typing import Any, BinaryIO, Literal, NamedTuple
 
 from momostream.feeds.detection import ColumnChoice, column_names, detect_format, extension_of
 from momostream.feeds.formats import BadRow, Csv, Rejected, Row, RowReader
 from momostream.feeds.lines import READ_ERRORS, LineReader, buffered, feed_error, is_blank
 from momostream.feeds.records import Record, RecordReader
-from momostream.feeds.source import Event, FeedError, rejection
+from momostream.feeds.source import Event, FeedError, FileFeed, printable
 
-__all__ = ["LOOK_AHEAD", "PAUSE", "Feed", "printable"]
+__all__ = ["LOOK_AHEAD", "PAUSE", "Feed"]
 
 # Rows that are looked at to find which columns hold numbers, and which one holds times.
 LOOK_AHEAD = 100
@@ -33,6 +33,7 @@ PAUSE = 0.2
 
 _BOM = b"\xef\xbb\xbf"
 _GZIP_MAGIC = b"\x1f\x8b"
+PARQUET = b"PAR1"
 
 
 class _RowEnd(NamedTuple):
@@ -47,8 +48,8 @@ class _RowEnd(NamedTuple):
         return _RowEnd(record.offset, record.number, self.offset, zlib.crc32(record.first_line))
 
 
-class Feed:
-    r"""Rows of a CSV or JSON-lines feed.
+class Feed(FileFeed):
+    r"""Rows of a CSV or JSON-lines feed, or of InfluxDB's line protocol.
 
     Iterating resumes where the last iteration stopped, as with files. Lines of more than a megabyte and quoted cells of
     more than a hundred lines are bad rows: no mistake in a feed takes more of it along.
@@ -64,7 +65,7 @@ class Feed:
     time : str, optional
         Column of the times; ``"auto"``: a column called time, timestamp, date or the like that is not among `columns`,
         if its first value reads as a time; None: there is none.
-    format : {"csv", "jsonl"}, optional
+    format : {"csv", "jsonl", "influx"}, optional
         None: by the extension of the file, else by the first character.
     bad_rows : {"stop", "skip"}
         Whether a row that cannot be read raises `FeedError`, or is counted and left out.
@@ -77,8 +78,8 @@ class Feed:
     decimal : {".", ","}
         Decimal mark of CSV. Numbers with marks between thousands are bad values.
     time_format : str, optional
-        As in `datetime.datetime.strptime`. None: ISO 8601 and similar forms with the year first, or numbers of any
-        unit.
+        As in `datetime.datetime.strptime`; ``"epoch"``: numbers that count from 1970. None: ISO 8601 and similar forms
+        with the year first, or numbers of any unit.
     key : str, optional
         Column that says which model a row is for; a row without it is a bad row.
     follow : bool
@@ -132,7 +133,7 @@ class Feed:
         columns: Sequence[str] | None = None,
         time: str | None = "auto",
         *,
-        format: Literal["csv", "jsonl"] | None = None,
+        format: Literal["csv", "jsonl", "influx"] | None = None,
         bad_rows: Literal["stop", "skip"] = "stop",
         on_bad: Callable[[str], object] | None = None,
         encoding: str = "utf-8",
@@ -142,11 +143,9 @@ class Feed:
         key: str | None = None,
         follow: bool = False,
     ) -> None:
-        _check_options(columns, format, bad_rows, encoding, delimiter, decimal)
+        _check_options(columns, format, encoding, delimiter, decimal)
+        super().__init__("feed", bad_rows, on_bad)
         self.key, self.follow = key, follow
-        self.n_bad = 0
-        self._skips = bad_rows == "skip"
-        self._on_bad = on_bad
         self._encoding = encoding
         self._time_format = time_format
         # Records that were looked at and not given out yet.
@@ -160,19 +159,6 @@ class Feed:
         except BaseException:
             self.close()
             raise
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.close()
-
-    def __iter__(self) -> Iterator[Row]:
-        for event in self.events():
-            if isinstance(event, Rejected):
-                self._skip(event)
-            elif event is not None:
-                yield event
 
     def events(self) -> Iterator[Event]:
         """Rows, rows that cannot be read, and None where a pipe or a file that is followed has no more for now."""
@@ -250,9 +236,6 @@ class Feed:
             # A quoted cell that was open at the end of the file, and rejected, has been closed since.
             self.resume_after(last.offset, last.number)
         self._end = last
-
-    def acknowledge(self) -> None:
-        """Do nothing: files stay as they are."""
 
     def resume_after(self, offset: int, number: int) -> None:
         """Resume after a row of an earlier reading of the same feed, given its offset and number.
@@ -338,9 +321,12 @@ class Feed:
                 self.name = printable(name) if isinstance(name, str) else "feed"
             packed = buffered(stream)
             self._stream = packed.raw
-            is_gzip = packed.peek(2).startswith(_GZIP_MAGIC)
+            first = packed.peek(len(PARQUET))
+            is_gzip = first.startswith(_GZIP_MAGIC)
         except READ_ERRORS as error:
             raise feed_error(self.name, None, error) from error
+        if first.startswith(PARQUET):
+            raise FeedError(f"{self.name}: is a Parquet file: let its name end in .parquet")
         if is_gzip and self.follow:
             raise FeedError(f"{self.name}: a compressed file cannot be followed")
         self._lines = LineReader(buffered(gzip.GzipFile(fileobj=packed)) if is_gzip else packed, self.follow)
@@ -395,15 +381,6 @@ class Feed:
             elif not self._skips:
                 return
 
-    def _skip(self, rejected: Rejected) -> None:
-        """Count and report a rejected row, or stop at it."""
-        message = rejection(self.name, rejected)
-        if not self._skips:
-            raise FeedError(message)
-        self.n_bad += 1
-        if self._on_bad is not None:
-            self._on_bad(message)
-
 
 def _size(stream: BinaryIO) -> int | None:
     # Streams without a file descriptor have no size, nor do pipes.
@@ -413,15 +390,9 @@ def _size(stream: BinaryIO) -> int | None:
     return None
 
 
-def printable(name: str) -> str:
-    """The name of a file in messages."""
-    return name if name.isprintable() else repr(name)[1:-1]
-
-
 def _check_options(
     columns: Sequence[str] | None,
     format: str | None,
-    bad_rows: str,
     encoding: str,
     delimiter: str | None,
     decimal: str,
@@ -429,8 +400,7 @@ def _check_options(
     if isinstance(columns, str):
         raise TypeError(f"columns must be a sequence of names, not the string {columns!r}")
     for name, value, allowed in [
-        ("format", format, (None, "csv", "jsonl")),
-        ("bad_rows", bad_rows, ("stop", "skip")),
+        ("format", format, (None, "csv", "jsonl", "influx")),
         ("decimal", decimal, (".", ",")),
     ]:
         if value not in allowed:

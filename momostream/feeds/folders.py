@@ -10,12 +10,21 @@ from pathlib import Path
 from typing import Any, Self
 
 from momostream.feeds.detection import FORMATS, extension_of, without_gz
-from momostream.feeds.files import PAUSE, Feed, printable
+from momostream.feeds.files import PAUSE, Feed
 from momostream.feeds.formats import Rejected, Row
 from momostream.feeds.lines import BUFFER_SIZE, feed_error
-from momostream.feeds.source import Event, FeedError
+from momostream.feeds.parquet import ParquetFeed, is_complete, is_parquet
+from momostream.feeds.source import Event, FeedError, printable
 
-__all__ = ["Folder"]
+__all__ = ["Folder", "open_parquet"]
+
+
+def open_parquet(
+    path: Path, columns: Sequence[str] | None, time: str | None, key: str | None, options: dict[str, Any]
+) -> ParquetFeed:
+    """Open a Parquet file with the options of a `Feed`; those of text do not concern it."""
+    known = {name: options[name] for name in ("bad_rows", "on_bad", "time_format") if name in options}
+    return ParquetFeed(path, columns, time, key=key, **known)
 
 
 class _LaterFile(Feed):
@@ -27,8 +36,8 @@ class _LaterFile(Feed):
 class Folder:
     r"""All files of a folder, in the order of their names, as one feed.
 
-    Files are CSV or JSON lines by their extension, plain or gzip; others, and those whose name begins with a dot, are
-    ignored. All of them must have the columns that were found in the first.
+    Files are CSV, JSON lines or line protocol, plain or gzip, or Parquet, by their extension; others, and those whose
+    name begins with a dot, are ignored. All of them must have the columns that were found in the first.
 
     Parameters
     ----------
@@ -36,7 +45,7 @@ class Folder:
         Of the folder.
     columns, time, key, follow, **options
         As in `Feed`. A folder that is followed may get new files; their names must sort after those that are there.
-        When one comes, the file before it is taken as complete.
+        When one comes, the file before it is taken as complete. A Parquet file is read once it is complete.
 
     Examples
     --------
@@ -70,13 +79,17 @@ class Folder:
         self.key, self._options = key, options
         first = self._next("")
         if first is None:
-            raise FeedError(f"{self.name}: there is no CSV or JSON lines file in this folder")
+            raise FeedError(f"{self.name}: there is no CSV, JSON lines, line protocol or Parquet file in this folder")
         self._rows_before = self._bytes_before = 0
         self._feed, self._file = self._open(first, columns, time, Feed), first
         self.columns, self.readings, self.time = self._feed.columns, self._feed.readings, self._feed.time
         self.unread_time = self._feed.unread_time
 
-    def _open(self, name: str, columns: Sequence[str] | None, time: str | None, kind: type[Feed] = _LaterFile) -> Feed:
+    def _open(
+        self, name: str, columns: Sequence[str] | None, time: str | None, kind: type[Feed] = _LaterFile
+    ) -> Feed | ParquetFeed:
+        if is_parquet(name):
+            return open_parquet(self.path / name, columns, time, self.key, self._options)
         follow = self.follow and without_gz(name) == name
         return kind(self.path / name, columns, time, key=self.key, follow=follow, **self._options)
 
@@ -86,7 +99,8 @@ class Folder:
             found = os.listdir(self.path)
         except OSError as error:
             raise feed_error(self.name, None, error) from error
-        named = [name for name in found if not name.startswith(".") and extension_of(name) in FORMATS]
+        known = (name for name in found if extension_of(name) in FORMATS or is_parquet(name))
+        named = [name for name in known if not name.startswith(".")]
         return sorted((name for name in named if self._size_of(name)), key=lambda name: (without_gz(name), name))
 
     def _size_of(self, name: str) -> int:
@@ -101,9 +115,11 @@ class Folder:
         # A file that was compressed in the meantime is still the same file.
         found = next((other for other in self._names() if without_gz(other) > without_gz(name)), None)
         # A file that is followed counts once its first line is complete.
-        return found if found is None or not self.follow or self._has_line(found) else None
+        return found if found is None or not self.follow or self._has_begun(found) else None
 
-    def _has_line(self, name: str) -> bool:
+    def _has_begun(self, name: str) -> bool:
+        if is_parquet(name):
+            return is_complete(self.path / name)
         try:
             with (self.path / name).open("rb") as file:
                 return without_gz(name) != name or b"\n" in file.read(BUFFER_SIZE)

@@ -231,6 +231,7 @@ class Format(Protocol):
     """The format of a feed. Cells are what `parse` returns."""
 
     columns: tuple[str, ...]  # empty where they are not known before the first row
+    comment: bytes  # begins lines that are not rows; empty where there are none
 
     def parse(self, text: str, following: Callable[[], Iterator[str]]) -> Any:
         """Cells of a row, given its first line and where more lines come from."""
@@ -259,6 +260,8 @@ class Format(Protocol):
 
 class Csv:
     """Rows of cells under a header."""
+
+    comment = b""
 
     def __init__(self, delimiter: str, decimal: str) -> None:
         self.columns: tuple[str, ...] = ()
@@ -338,6 +341,7 @@ class Json:
     """One object per line."""
 
     columns: tuple[str, ...] = ()
+    comment = b""
 
     def parse(self, text: str, following: Callable[[], Iterator[str]]) -> dict[str, Any]:
         """Cells of a row, given its first line and where more lines come from."""

@@ -61,8 +61,8 @@ class RecordReader:
 
     def read_cells(self) -> Any:
         """Cells of the next row, None at the end."""
-        line = self._lines.take()
-        while line.isspace() and is_blank(line):
+        line, comment = self._lines.take(), self._format.comment
+        while (line.isspace() and is_blank(line)) or (comment and line.startswith(comment)):
             line = self._lines.take()
         self._first_line = line
         if not line:

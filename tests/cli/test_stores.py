@@ -145,3 +145,15 @@ def test_a_store_of_a_newer_format(turbine):
         _, told = call(*arguments, code=1)
         assert "run.db: written in format 99 by momostream" in told and "update momostream" in told
         assert told.startswith("momostream: ") and told.count("\n") == 1
+
+
+def test_a_run_over_parquet_resumes_and_is_that_over_csv(turbine):
+    pandas = pytest.importorskip("pandas")
+    pytest.importorskip("pyarrow")
+    pandas.read_csv("turbine.csv", parse_dates=["time"]).to_parquet("turbine.parquet", row_group_size=17)
+    command = ["run", "turbine.parquet", *FORECAST, "--store", "run.db", "-o", "parts.csv"]
+    call(*command, "--limit", "40")
+    assert "resuming after row 40" in call(*command)[1]
+    call("run", "turbine.csv", *FORECAST, "-o", "whole.csv")
+    assert Path("parts.csv").read_bytes() == Path("whole.csv").read_bytes()
+    assert "cannot be followed" in call("run", "turbine.parquet", *FORECAST, "--follow", code=1)[1]

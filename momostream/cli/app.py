@@ -1,4 +1,4 @@
-"""The command line: ``momostream demo | run | serve | init | fit | forecast | inspect | read``, one file each.
+"""The command line ``momostream``: a file for each command, from ``demo`` and ``run`` to ``migrate``.
 
 Heavy packages are imported inside the commands, so that ``momostream --help`` is quick.
 """
@@ -9,11 +9,13 @@ from typing import Annotated
 
 import typer
 
+from momostream.cli.backup import backup
 from momostream.cli.demo import demo
 from momostream.cli.fit import fit
 from momostream.cli.forecast import forecast
 from momostream.cli.init import init
 from momostream.cli.inspect import inspect
+from momostream.cli.migrate import migrate
 from momostream.cli.read import read
 from momostream.cli.run import run
 from momostream.cli.serve import serve
@@ -43,5 +45,5 @@ def momostream(
         raise typer.Exit
 
 
-for command in (demo, run, serve, init, fit, forecast, inspect, read):
+for command in (demo, run, serve, init, fit, forecast, inspect, read, backup, migrate):
     app.command()(command)

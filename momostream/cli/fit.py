@@ -19,6 +19,7 @@ from momostream.cli.options import (
     LastOption,
     LimitOption,
     ModelSettings,
+    OverwriteOption,
     QuietOption,
     SkipBadRows,
     StartOption,
@@ -36,7 +37,7 @@ def fit(
     file_format: FileFormat,
     model: ModelSettings,
     save: Annotated[Path, typer.Option(metavar="FILE", help="Where to save the model.")],
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the file if it exists.")] = False,
+    overwrite: OverwriteOption = False,
     limit: LimitOption = None,
     start: StartOption = None,
     last: LastOption = None,
@@ -64,11 +65,10 @@ def fit(
         plan = plan_for(source, columns)
         with open_fleet(plan, parse_settings(model, columns.horizon)) as fleet:
             work = Run(source, fleet, plan, bad_rows=bad_rows.value, on_bad=notify, learn_only=True)
-            try:
-                run_watched(work, source, limit, quiet=quiet)
-            finally:
-                if work.n_rows:
-                    work.model.save(save)
+            # A feed that cannot be read to its end leaves no model. One that the user stops leaves what was learnt.
+            run_watched(work, source, limit, quiet=quiet)
+            if work.n_rows:
+                work.model.save(save)
     if not work.n_rows:
         raise ValueError(f"{source.name}: has no rows, nothing to save")
     if work.is_stopped or not quiet:

@@ -20,10 +20,11 @@ from momostream.cli.options import (
     ModelArgument,
     ModelKey,
     OutputFormat,
+    OverwriteOption,
     SkipBadRows,
     steps_or_span,
 )
-from momostream.cli.outputs import STORE, open_channels
+from momostream.cli.outputs import STORE, check_new, open_channels
 
 __all__ = ["forecast"]
 
@@ -44,6 +45,7 @@ class Writing:
     ] = "-"
     format: OutputFormat = None
     level: LevelOption = 0.9
+    overwrite: OverwriteOption = False
     plot: Annotated[Path | None, typer.Option(metavar="FILE", help="Plot the forecast as PNG, SVG or PDF.")] = None
 
 
@@ -113,6 +115,8 @@ def _check_options(path: Path, writing: Writing, key: str | None) -> None:
         raise ValueError(
             f"--output {without_password(writing.output)}: forecast writes to a file or to standard output only"
         )
+    if not writing.overwrite:
+        check_new(writing.output)
 
 
 def _check_kind(path: Path, is_regressor: bool, feed: str | None) -> None:
@@ -154,7 +158,7 @@ def _predict_rows(saved: SavedModel, feed: str, file_format: FileFormat, bad_row
     only = None if column is None else {saved.key}
     with open_files(feed, plan.inputs, clock, file_format, bad_rows, column) as source:
         work = Run(source, fleet, plan, bad_rows=bad_rows.value, on_bad=notify, only=only)
-        with open_channels(work, {"--output": writing.output}, writing.format):
+        with open_channels(work, {"--output": writing.output}, writing.format, writing.overwrite):
             work.run()
 
 

@@ -29,6 +29,7 @@ __all__ = [
     "ModelKey",
     "ModelSettings",
     "OutputFormat",
+    "OverwriteOption",
     "Predictions",
     "QuietOption",
     "Reading",
@@ -151,6 +152,9 @@ SkipBadRows = Annotated[
     typer.Option(
         "--bad-rows", help="Stop at a row that cannot be read, or skip and report it.", rich_help_panel=READING
     ),
+]
+OverwriteOption = Annotated[
+    bool, typer.Option("--overwrite", help="Replace files that exist.", rich_help_panel=PREDICTIONS)
 ]
 QuietOption = Annotated[bool, typer.Option("--quiet", "-q", help="Print errors only.")]
 SeedOption = Annotated[
@@ -284,6 +288,7 @@ class Predictions:
             rich_help_panel=PREDICTIONS,
         ),
     ] = 1
+    overwrite: OverwriteOption = False
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from momostream.cli.options import LineFormat
 if TYPE_CHECKING:
     from momostream.runs.run import Channel, Run
 
-__all__ = ["STORE", "check_paths", "check_store_for", "open_channels"]
+__all__ = ["STORE", "check_new", "check_paths", "check_store_for", "open_channels"]
 
 #: Destination of lines that stay in the store of the run.
 STORE = "store"
@@ -67,8 +67,16 @@ def check_store_for(destinations: Mapping[str, str | None]) -> None:
             )
 
 
+def check_new(name: str | None) -> None:
+    """Reject a destination that exists and has contents: nothing is overwritten without being asked to."""
+    if name is not None and os.path.isfile(name) and os.path.getsize(name):
+        raise ValueError(f"{name}: already exists: add --overwrite, or choose another file")
+
+
 @contextmanager
-def open_channels(run: Run, destinations: Mapping[str, str | None], format: LineFormat | None) -> Iterator[None]:
+def open_channels(
+    run: Run, destinations: Mapping[str, str | None], format: LineFormat | None, overwrite: bool = False
+) -> Iterator[None]:
     """Give a run the channels for its predictions, alarms and rejected rows, by option."""
     from momostream.feeds.outputs import PredictionLines
 
@@ -78,11 +86,13 @@ def open_channels(run: Run, destinations: Mapping[str, str | None], format: Line
         run.plan.targets, run.plan.horizon is not None, _format_of(run, output, format), run.plan.key
     )
     with ExitStack() as stack:
-        run.predictions = stack.enter_context(_open_channel(run, "outputs", output, run.lines.header))
+        run.predictions = stack.enter_context(
+            _open_channel(run, "outputs", output, run.lines.header, overwrite=overwrite)
+        )
         if (name := destinations.get("--alarms")) is not None:
-            run.alarms = stack.enter_context(_open_channel(run, "alarms", name))
+            run.alarms = stack.enter_context(_open_channel(run, "alarms", name, overwrite=overwrite))
         if (name := destinations.get("--dead-letters")) is not None:
-            run.dead = stack.enter_context(_open_channel(run, "dead", name))
+            run.dead = stack.enter_context(_open_channel(run, "dead", name, overwrite=overwrite))
         yield
 
 
@@ -100,7 +110,9 @@ def _format_of(run: Run, output: str, format: LineFormat | None) -> str:
 
 
 @contextmanager
-def _open_channel(run: Run, table: str, destination: str, header: str | None = None) -> Iterator[Channel]:
+def _open_channel(
+    run: Run, table: str, destination: str, header: str | None = None, overwrite: bool = False
+) -> Iterator[Channel]:
     from momostream.feeds.brokers import is_broker, open_outlet
     from momostream.feeds.outputs import Sink
     from momostream.runs.run import Channel
@@ -114,10 +126,9 @@ def _open_channel(run: Run, table: str, destination: str, header: str | None = N
         finally:
             outlet.close()
     else:
-        after, store = run.written(table), run.fleet.store
-        if store is not None and store.sources() and after is None and os.path.isfile(destination):
-            raise ValueError(
-                f"{destination}: already exists, and the earlier run did not write it: choose another file"
-            )
+        after = run.written(table)
+        # Lines of the run up to here are not continued: they are in another file, or were not written.
+        if after is None and not overwrite:
+            check_new(destination)
         with Sink(destination, header, after) as sink:
             yield Channel(table, sink)

@@ -40,7 +40,7 @@ from momostream.cli.options import (
     Reading,
     Storing,
 )
-from momostream.cli.outputs import STORE, check_paths, check_store_for, open_channels
+from momostream.cli.outputs import STORE, check_new, check_paths, check_store_for, open_channels
 from momostream.cli.watching import print_scores, run_watched
 
 if TYPE_CHECKING:
@@ -134,6 +134,9 @@ class RunRequest:
         check_paths({"FEED": self.feed, "--store": store, "--report": display.report, **self.destinations})
         if store is None:
             check_store_for(self.destinations)
+        if not self.predictions.overwrite and (store is None or not store.exists()):
+            for name in self.destinations.values():
+                check_new(name)
         if self.key is not None and self.key in {*(self.columns.target or ()), *(self.columns.input or ())}:
             raise ValueError(f"column {self.key!r} is the key: it cannot be a target or an input as well")
         if self.storing.kin and not self.quiet:
@@ -238,7 +241,7 @@ def _work(request: RunRequest, run: Run, source: Any) -> list[int]:
     store, report, quiet = request.storing.store, request.display.report, request.quiet
     if run.position is not None and run.position.number and not quiet:
         notify(f"resuming after row {run.position.number:,} of {source.name}")
-    with open_channels(run, request.destinations, request.predictions.format):
+    with open_channels(run, request.destinations, request.predictions.format, request.predictions.overwrite):
         try:
             with served(run, source, request):
                 signals = run_watched(run, source, request.reading.limit, request.display.live, quiet, request.output)

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from momostream.runs.run import Run
     from momostream.serve.config import Farm, FeedConfig
 
-__all__ = ["serve", "serve_run"]
+__all__ = ["serve", "serve_run", "store_path"]
 
 # Seconds that feeds get to commit when the server ends.
 END_SECONDS = 60.0
@@ -208,9 +208,14 @@ class ServedRequest(RunRequest):
         return open_run
 
 
+def store_path(farm: Farm, feed: FeedConfig) -> Path:
+    """The store of a feed."""
+    return farm.path(feed.store or f"{feed.name}.db")
+
+
 def request_for(farm: Farm, feed: FeedConfig) -> ServedRequest:
     """The options of a feed, as the command line would have them."""
-    store = farm.path(feed.store or f"{feed.name}.db")
+    store = store_path(farm, feed)
     bad_rows = None if feed.bad_rows is None else BadRows(feed.bad_rows)
     return ServedRequest(
         feed=feed.source if feed.is_pushed else _address(farm, feed.source),

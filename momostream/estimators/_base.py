@@ -220,8 +220,12 @@ class StreamingEstimator:
                 "screening": self._screening.state(),
             }  # fmt: skip
 
+    def _saved_state(self) -> dict[str, Any]:
+        """What a file holds: `_state`, or less if that is enough to restore it."""
+        return self._state()
+
     def _restore(self, state: Mapping[str, Any]) -> None:
-        """Restore from `_state`."""
+        """Restore from `_state` or `_saved_state`."""
         self._inputs = Vocabulary.from_state(state["inputs"])
         self._targets = Vocabulary.from_state(state[self._TARGETS_KEY])
         self._frozen = state["frozen"]

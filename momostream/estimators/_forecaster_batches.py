@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from momostream.estimators._base import StreamingEstimator
 from momostream.estimators._categories import spread_frame
+from momostream.estimators._first_rows import FirstRows
 from momostream.estimators._frames import as_frame
 from momostream.estimators._long import LongNames, long_names, to_wide, wide_inputs
 from momostream.estimators._times import TimeLabels, frame_times
@@ -39,6 +40,7 @@ class ForecasterBatches(StreamingEstimator):
     categories: tuple[str, ...] | None
     _clock: Clock
     _early: list[Any] | None
+    _first_rows: FirstRows
     _labels: TimeLabels
     _single: bool | None
     _n_rows: int
@@ -146,6 +148,8 @@ class ForecasterBatches(StreamingEstimator):
         if self._frozen:
             return
         self._labels = TimeLabels(*(new or old for new, old in zip(batch.labels, self._labels, strict=True)))
+        # Frames may bring times to a model that has no column for them.
+        self._first_rows.end()
         for i in _progress(len(rows), verbose):
             self._take(rows[i], self._single if self._single else False)
 

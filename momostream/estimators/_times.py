@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from momostream.horizon.calendar import AWARE, DAY, NUMBER, Clock
+from momostream.horizon.calendar import AWARE, DAY, NUMBER, Clock, as_time
 from momostream.horizon.durations import n_steps_of
 
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["TimeLabels", "counted_steps", "frame_times", "zone_name"]
+__all__ = ["TimeLabels", "counted_steps", "day_number", "frame_times", "zone_name"]
 
 
 def counted_steps(horizon: int | str, step: float | None) -> int:
@@ -118,3 +118,11 @@ def _months(index: pd.DatetimeIndex) -> str | None:
     if (index.day == 1).all():
         return f"{steps[0]}MS"
     return f"{steps[0]}ME" if index.is_month_end.all() else None
+
+
+def day_number(day: Any) -> int:
+    """Days since 1970-01-01."""
+    found = None if isinstance(day, str) else as_time("holidays", day)
+    if found is None or found[1] == NUMBER:
+        raise TypeError(f"holidays must be dates, got {day!r}")
+    return int(found[0] // DAY)

@@ -8,7 +8,7 @@ from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import fields, replace
 from datetime import date, timedelta
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,14 +18,15 @@ from momostream._numbers import known_numbers
 from momostream.distributions.forecast import Forecast
 from momostream.estimators._base import AUTO, BOUNDS, Bounds
 from momostream.estimators._categories import CATEGORIES, is_level, spread_row
+from momostream.estimators._first_rows import CheckedRow, FirstRows, row_as_state, row_of_state
 from momostream.estimators._forecaster_batches import SINGLE, ForecasterBatches
 from momostream.estimators._forecaster_insight import ForecasterInsight
 from momostream.estimators._river import Forecaster
 from momostream.estimators._screening import BEYOND, Screening
-from momostream.estimators._times import TimeLabels, counted_steps, zone_name
-from momostream.estimators.vocabulary import check_keys, row_from_state, row_state
+from momostream.estimators._times import TimeLabels, counted_steps, day_number, zone_name
+from momostream.estimators.vocabulary import check_keys
 from momostream.horizon.blend import JointForecast
-from momostream.horizon.calendar import AWARE, DAY, NEAR, NUMBER, Ahead, Calendar, Clock, as_time, day_seasons
+from momostream.horizon.calendar import AWARE, NEAR, NUMBER, Ahead, Calendar, Clock, as_time, day_seasons
 from momostream.horizon.durations import n_steps_of, parse_duration
 from momostream.horizon.model import HorizonModel
 from momostream.horizon.settings import SEASON, SEASONS, HorizonSettings
@@ -53,14 +54,6 @@ N_PATHS = 160
 HISTORY_EVERY, HISTORY_LENGTH = 64, 1000
 # The step of the feed is checked again after this many rows, and whenever their number has doubled.
 FIRST_LOOK = 8
-
-
-class _CheckedRow(NamedTuple):
-    """A row after all checks: its known values and inputs, and its time with the kind of time."""
-
-    y: dict[Hashable, float]
-    x: dict[Hashable, float]
-    time: tuple[float, str] | None
 
 
 class MOMoGPForecaster(ForecasterBatches, ForecasterInsight, Forecaster):
@@ -206,7 +199,7 @@ class MOMoGPForecaster(ForecasterBatches, ForecasterInsight, Forecaster):
         self.categories, self.screen, self.beyond = categories, screen, beyond
         self.horizon, self.strategy, self.lags, self.seasons, self.time = horizon, strategy, lags, seasons, time
         self.holidays = holidays
-        self._holidays = frozenset(map(_day_number, holidays or ()))
+        self._holidays = frozenset(map(day_number, holidays or ()))
         self.experts, self.conformal, self.bounds, self.transforms = experts, conformal, bounds, transforms
         self.max_points, self.window, self.memory_budget, self.seed = max_points, window, memory_budget, seed
         check_settings(self, CONSTRAINTS)
@@ -221,12 +214,13 @@ class MOMoGPForecaster(ForecasterBatches, ForecasterInsight, Forecaster):
         self._single: bool | None = None
         self._clock = Clock()
         # Rows that wait until the step of the feed is known; None if none wait.
-        self._early: list[_CheckedRow] | None = None if self.time is None else []
+        self._early: list[CheckedRow] | None = None if self.time is None else []
         # The step on which the calendar of the model is based.
         self._step: float | None = None
         self._calendar: Calendar | None = None
-        self._look = FIRST_LOOK
-        self._n_rows = 0
+        self._look, self._n_rows = FIRST_LOOK, 0
+        # Without a seed, learning them again would draw other numbers.
+        self._first_rows = FirstRows(is_complete=self.seed is not None)
         # How times were given, for those of forecasts.
         self._labels = TimeLabels()
         self._history: deque[tuple[int, Array]] = deque(maxlen=HISTORY_LENGTH)
@@ -263,10 +257,10 @@ class MOMoGPForecaster(ForecasterBatches, ForecasterInsight, Forecaster):
                     self._labels = self._labels._replace(zone=zone_name(x.get(self.time)) or self._labels.zone)
                 self._take(row, None if _is_empty(y) else not isinstance(y, Mapping))
 
-    def _read(self, y: Any, x: Mapping[Any, Any] | None, time: Any = None) -> _CheckedRow:
+    def _read(self, y: Any, x: Mapping[Any, Any] | None, time: Any = None) -> CheckedRow:
         """Check a row; the model stays as it is."""
         try:
-            row = _CheckedRow(self._read_series(y), *self._read_inputs({} if x is None else x, time))
+            row = CheckedRow(self._read_series(y), *self._read_inputs({} if x is None else x, time))
             self._check_bounds(row.y)
             if row.time is not None:
                 self._clock.check(*row.time)
@@ -323,8 +317,9 @@ class MOMoGPForecaster(ForecasterBatches, ForecasterInsight, Forecaster):
         kept = {name: value for name, value in x.items() if self.time is None or name != self.time}
         return spread_row(kept, self.categories, self._inputs.keys) if self.categories else kept
 
-    def _take(self, row: _CheckedRow, single: bool | None) -> None:
+    def _take(self, row: CheckedRow, single: bool | None) -> None:
         """Learn a row that has been checked; ``single`` is None if the row does not show whether rows are numbers."""
+        self._first_rows.add(row, single)
         self._single = self._single if single is None else single
         self._n_rows += 1
         n_missing = 0
@@ -342,7 +337,7 @@ class MOMoGPForecaster(ForecasterBatches, ForecasterInsight, Forecaster):
         if self._model is not None and self._n_rows % HISTORY_EVERY == 0:
             self._history.append((self._n_rows, self._model.weights.mean(axis=1)))
 
-    def _begin(self, rows: list[_CheckedRow]) -> None:
+    def _begin(self, rows: list[CheckedRow]) -> None:
         """Start again now that the step is known, with its calendar and with gaps filled."""
         self._early, self._model = None, None
         # These rows have been screened before.
@@ -353,7 +348,7 @@ class MOMoGPForecaster(ForecasterBatches, ForecasterInsight, Forecaster):
             assert before.time is not None and row.time is not None
             self._learn(row, self._clock.n_missing(row.time[0] - before.time[0]))
 
-    def _learn(self, row: _CheckedRow, n_missing: int) -> None:
+    def _learn(self, row: CheckedRow, n_missing: int) -> None:
         """Learn this many missing rows, and then a row."""
         series = [name for name in row.y if name not in self._targets]
         if not (series or len(self._targets)):
@@ -537,18 +532,34 @@ class MOMoGPForecaster(ForecasterBatches, ForecasterInsight, Forecaster):
 
     # ------------------------------------------------------------------ as files
 
+    def _saved_state(self) -> dict[str, Any]:
+        with self._lock:
+            few = {"rows": self._first_rows.state(), "labels": list(self._labels), "frozen": self._frozen}
+            return few if self._first_rows.is_complete else self._state()
+
+    def _restore(self, state: Mapping[str, Any]) -> None:
+        if "rows" not in state:
+            self._first_rows.end()
+            super()._restore(state)
+            return
+        for row, single in FirstRows.of_state(state["rows"]):
+            if row.time is not None:
+                self._clock.check(*row.time)
+            self._take(row, single)
+        self._labels, self._frozen = TimeLabels(*state["labels"]), state["frozen"]
+
     def _learnt_state(self) -> dict[str, Any]:
         return {
             "series": self._targets.state(), "inputs": self._inputs.state(), "single": self._single,
             "clock": self._clock.state(), "step": self._step, "look": self._look, "n_rows": self._n_rows,
-            "early": None if self._early is None else [_checked_row_state(row) for row in self._early],
+            "early": None if self._early is None else [row_as_state(row) for row in self._early],
             "history": [[row, weights] for row, weights in self._history], "labels": list(self._labels),
         }  # fmt: skip
 
     def _restore_learnt(self, state: Mapping[str, Any]) -> None:
         self._single, self._clock = state["single"], Clock.from_state(state["clock"])
         self._step, self._look, self._n_rows = state["step"], state["look"], state["n_rows"]
-        self._early = None if state["early"] is None else [_checked_row_from_state(row) for row in state["early"]]
+        self._early = None if state["early"] is None else [row_of_state(row) for row in state["early"]]
         self._history = deque(((row, weights) for row, weights in state["history"]), maxlen=HISTORY_LENGTH)
         # Earlier versions wrote none.
         self._labels = TimeLabels(*state.get("labels", ()))
@@ -571,14 +582,6 @@ def _calendar_shape(calendar: Calendar | None) -> tuple[int | None, int | None]:
     return (None, None) if calendar is None else (len(calendar.names), calendar.kind)
 
 
-def _day_number(day: Any) -> int:
-    """Days since 1970-01-01."""
-    found = None if isinstance(day, str) else as_time("holidays", day)
-    if found is None or found[1] == NUMBER:
-        raise TypeError(f"holidays must be dates, got {day!r}")
-    return int(found[0] // DAY)
-
-
 def _is_empty(y: Any) -> bool:
     """Whether a row did not come."""
     return y is None or (isinstance(y, Mapping) and not y)
@@ -587,12 +590,3 @@ def _is_empty(y: Any) -> bool:
 def _padded(rows: Array, n_columns: int) -> Array:
     """Rows with further columns of missing values."""
     return np.pad(rows, ((0, 0), (0, n_columns - rows.shape[1])), constant_values=np.nan)
-
-
-def _checked_row_state(row: _CheckedRow) -> list[Any]:
-    return [row_state(row.y), row_state(row.x), None if row.time is None else list(row.time)]
-
-
-def _checked_row_from_state(state: list[Any]) -> _CheckedRow:
-    y, x, time = state
-    return _CheckedRow(row_from_state(*y), row_from_state(*x), None if time is None else tuple(time))

@@ -306,7 +306,7 @@ class HorizonModel:
             "ahead": list(self._ahead),
             "seasons": list(self.seasons), "seen": list(self._found),
             **{key: None if part is None else part.state() for key, part in self._parts().items()},
-            **self.experts.state(), "ring": self.ring.state(),
+            **self.experts.state(), "ring": self.ring.state(self.past.n_rows),
         }  # fmt: skip
 
     @classmethod

@@ -90,6 +90,8 @@ class Ring:
         "points": "points", "features": "features", "expected": "expected", "rests": "rests", "kept": "kept",
         "seen": "seen",
     }  # fmt: skip
+    #: Attributes with axes (slot, step) that are read once, when the value of that step comes.
+    _FORECASTS = ("located", "slopes", "blend_slope", "planes")
 
     def __init__(
         self,
@@ -159,9 +161,16 @@ class Ring:
         """Bytes held."""
         return sum(getattr(self, name).nbytes for name in self._KEYS)
 
-    def state(self) -> dict[str, Any]:
-        """Everything as plain data."""
-        return {key: getattr(self, name).copy() for name, key in self._KEYS.items()}
+    def state(self, n_rows: int) -> dict[str, Any]:
+        """Everything as plain data after so many rows.
+
+        A forecast whose value has come is not read again. It is zero here: in a store, zeros take no room.
+        """
+        state = {key: getattr(self, name).copy() for name, key in self._KEYS.items()}
+        has_come = self.kept[:, None] + self._steps < n_rows
+        for name in self._FORECASTS:
+            state[self._KEYS[name]][has_come] = 0.0
+        return state
 
     def restore(self, state: dict[str, Any]) -> None:
         """Restore from `state`."""

@@ -21,17 +21,47 @@ if TYPE_CHECKING:
 
     Model: TypeAlias = SavedModel
 
-__all__ = ["POSITION_BITS", "Changes", "Packed", "Parts", "digest"]
+__all__ = ["POSITION_BITS", "Changes", "Packed", "Parts", "digest", "packed", "unpacked"]
 
 # The position of a block within its model is one number: part (0 is the header) and block.
 _PART_BITS = _BLOCK_BITS = 20
 POSITION_BITS = _PART_BITS + _BLOCK_BITS
+#: Largest size of a block.
+MOST_BYTES = 1 << 20
+# First byte of a block in a store; share of zeros from which a block is compressed.
+_PLAIN, _COMPRESSED, SPARSE = b"\0", b"\1", 0.1
 
 
 def digest(data: bytes) -> bytes:
     """Eight bytes that stand for these bytes."""
     # Not a CRC: among the blocks of years, two of 32 bits that agree by chance would keep an old block.
     return blake2b(data, digest_size=8).digest()
+
+
+def packed(block: bytes) -> bytes:
+    """A block as a store holds it: compressed if it has many zeros, as arrays with room for more have.
+
+    Examples
+    --------
+    >>> len(packed(bytes(4096))) < 40
+    True
+    >>> unpacked(packed(bytes(4096))) == bytes(4096), unpacked(packed(b"abc"))
+    (True, b'abc')
+    """
+    # The numbers of rows and factors hardly shrink: trying took as long as all else that a commit does.
+    if block.count(0) < SPARSE * len(block):
+        return _PLAIN + block
+    return _COMPRESSED + zlib.compress(block, 1)
+
+
+def unpacked(block: bytes) -> bytes:
+    """The block that `packed` was given."""
+    if block[:1] == _PLAIN:
+        return block[1:]
+    if block[:1] != _COMPRESSED:
+        raise container.FileFormatError("a block begins with an unknown byte")
+    # Whatever a corrupted block says, it is not larger than a block may be.
+    return zlib.decompressobj().decompress(block[1:], MOST_BYTES)
 
 
 class Changes(NamedTuple):

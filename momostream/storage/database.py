@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sqlite3
 import struct
+import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -17,7 +18,8 @@ from momostream.storage.lines import LINES
 
 __all__ = ["Database", "StoreError", "as_bytes", "checksum", "digest_number"]
 
-FORMAT_VERSION = 1
+# 2: blocks begin with a byte that says whether they are compressed.
+FORMAT_VERSION = 2
 # Most arrays of a model are small and change with every row. In pages of 4096 bytes, a turbine of 1,000 rows took a
 # quarter more room, and a commit wrote a quarter more.
 PAGE_BYTES = 512
@@ -60,6 +62,7 @@ class Database:
         # Of the open transaction: totals so far (empty if none is open), bytes of models, and how many were put.
         self._open_totals: dict[str, int] = {}
         self._written = self._n_put = 0
+        self._format = FORMAT_VERSION
         # Whether models that had been put were lost with their transaction.
         self._is_lost = False
         self._db: sqlite3.Connection | None = None
@@ -160,6 +163,7 @@ class Database:
                 f"{self.path}: written in format {version} by {self._meta('written_by')}, newer than {FORMAT_VERSION}: "
                 "update momostream"
             )
+        self._format = version
         mixed = 0
         with self._snapshot() as db:
             for query in ("SELECT key, checksum FROM models", "SELECT name, position FROM sources"):
@@ -224,11 +228,16 @@ class Database:
         finally:
             db.execute("ROLLBACK")
 
+    @property
+    def is_current(self) -> bool:
+        """Whether the file has the format that this version writes; `migrate` brings it there."""
+        return self._format == FORMAT_VERSION
+
     def _meta(self, name: str) -> Any:
         row = self._connection.execute("SELECT value FROM meta WHERE name = ?", [name]).fetchone()
         return None if row is None else row[0]
 
-    def _set_meta(self, db: sqlite3.Connection, name: str, value: bytes) -> None:
+    def _set_meta(self, db: sqlite3.Connection, name: str, value: bytes | int | str) -> None:
         db.execute("UPDATE meta SET value = ? WHERE name = ?", [value, name])
 
     def _totals(self) -> dict[str, int]:
@@ -266,7 +275,7 @@ class Database:
                 raise self._corrupted(str(error)) from error
             raise StoreError(f"{self.path}: {what}") from error
         # `sqlite3` raises the second for names that are not valid text any more.
-        except (container.FileFormatError, UnicodeDecodeError, struct.error) as error:
+        except (container.FileFormatError, UnicodeDecodeError, struct.error, zlib.error) as error:
             raise self._corrupted(str(error)) from error
 
 

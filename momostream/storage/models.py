@@ -92,7 +92,7 @@ def to_tree(model: SavedModel) -> tuple[str, dict[str, Any]]:
     kind = MONITOR if isinstance(model, MOMoGPMonitor) else FORECASTER
     if isinstance(model, MOMoGPRegressor):
         kind = REGRESSOR
-    return kind, {"parameters": _plain_parameters(model), "state": model._state()}
+    return kind, {"parameters": _plain_parameters(model), "state": model._saved_state()}
 
 
 def from_tree(kind: str, tree: Mapping[str, Any]) -> SavedModel:

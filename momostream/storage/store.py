@@ -19,12 +19,15 @@ import os
 import sqlite3
 import struct
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from momostream import __version__
 from momostream.storage import container
-from momostream.storage.blocks import POSITION_BITS, Parts, digest
-from momostream.storage.database import Database, StoreError, as_bytes, checksum, digest_number
+from momostream.storage.blocks import MOST_BYTES, POSITION_BITS, Parts, digest, packed, unpacked
+from momostream.storage.database import FORMAT_VERSION, Database, StoreError, as_bytes, checksum, digest_number
 from momostream.storage.keys import Key, is_side_key, key_from_text, key_text, plain_key
 from momostream.storage.lines import (
     LINES,
@@ -44,7 +47,7 @@ if TYPE_CHECKING:
 __all__ = ["LINES", "DeadLetter", "Key", "Output", "Position", "Store", "StoreError", "plain_key"]
 
 # Limits of a block: smaller than a part of an array may be, larger than the data stored beside each block.
-BLOCK_BYTES = (512, 1 << 20)
+BLOCK_BYTES = (512, MOST_BYTES)
 # A block in the table of contents: position within the model, digest.
 _ENTRY = struct.Struct("<q8s")
 
@@ -229,11 +232,71 @@ class Store(Database):
         else:
             totals["mixed"] ^= digest_number(key, row.checksum)
         totals["mixed"] ^= digest_number(key, new_checksum)
-        written = [(start + position, block) for position, block in changes.write.items()]
+        written = [(start + position, self._packed(block)) for position, block in changes.write.items()]
         db.executemany("INSERT OR REPLACE INTO blocks VALUES (?, ?)", written)
         db.executemany("DELETE FROM blocks WHERE place = ?", [(start + position,) for position in changes.remove])
         db.execute("INSERT OR REPLACE INTO models VALUES (?, ?, ?, ?, ?, ?)", (key, new_checksum, *values))
-        self._written += sum(map(len, changes.write.values())) + len(contents)
+        self._written += sum(len(block) for _, block in written) + len(contents)
+
+    def _packed(self, block: bytes) -> bytes:
+        return block if self._format == 1 else packed(block)
+
+    def _unpacked(self, block: bytes) -> bytes:
+        return block if self._format == 1 else unpacked(block)
+
+    def migrate(self) -> None:
+        """Write all models in the form of this version, in one transaction.
+
+        A store of an older format can be used as it is; afterwards it is smaller, and older versions cannot read it.
+        """
+        before = self._format
+        try:
+            with self._transaction() as db:
+                if not self.is_current:
+                    self._pack_blocks(db)
+                    self._set_meta(db, "format", FORMAT_VERSION)
+                    self._format = FORMAT_VERSION
+                self._set_meta(db, "written_by", f"momostream {__version__}")
+            for key in self.keys(side=True):
+                self.put(key, self.load(key))
+            self.commit()
+        except BaseException:
+            self._format = before
+            raise
+        with self._errors():
+            self._connection.execute("VACUUM")
+
+    def _pack_blocks(self, db: sqlite3.Connection) -> None:
+        query, last = "SELECT place, bytes FROM blocks WHERE place > ? ORDER BY place LIMIT 1000", -1
+        while rows := db.execute(query, [last]).fetchall():
+            last = rows[-1][0]
+            new = [(packed(self._unpacked(as_bytes(block))), place) for place, block in rows]
+            db.executemany("UPDATE blocks SET bytes = ? WHERE place = ?", new)
+
+    def backup(self, path: str | os.PathLike[str]) -> None:
+        """Copy the store as of its last commit to a new file, while a run may be writing it.
+
+        The copy gets its name once it is complete and on the disk.
+        """
+        target = Path(path)
+        if target.exists():
+            raise StoreError(f"{target}: already exists")
+        new = target.with_name(f"{target.name}-new")
+        new.unlink(missing_ok=True)
+        with self._errors():
+            try:
+                # As one query: whatever is committed meanwhile is not in it. Without unused pages.
+                self._connection.execute("VACUUM INTO ?", [os.fspath(new)])
+                copy = self._connect(new.resolve(), "rw")
+                copy.execute("PRAGMA journal_mode=WAL")
+                copy.close()
+                with new.open("rb+") as file:
+                    os.fsync(file.fileno())
+                os.replace(new, target)
+            finally:
+                new.unlink(missing_ok=True)
+        with suppress(OSError):
+            container.sync_folder(os.fspath(target.resolve().parent))
 
     def _row(self, db: sqlite3.Connection, key: str) -> _ModelRow | None:
         """The row of a model, None if there is none; an error if it was altered."""
@@ -278,7 +341,8 @@ class Store(Database):
                 raise KeyError(key)
             start, stop = _span(row.number)
             query = "SELECT place, bytes FROM blocks WHERE place >= ? AND place < ? ORDER BY place"
-            blocks = {place - start: as_bytes(block) for place, block in db.execute(query, (start, stop))}
+            found = db.execute(query, (start, stop))
+            blocks = {place - start: self._unpacked(as_bytes(block)) for place, block in found}
             if {position: digest(block) for position, block in blocks.items()} != row.digests:
                 raise self._corrupted(f"blocks of the model of {key!r} are missing or altered")
         try:

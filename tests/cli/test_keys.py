@@ -28,7 +28,7 @@ def alone(machine, *options):
     """What a run says about one machine, on a feed of its rows alone, line by line without the number of the row."""
     header, *lines = lines_of("farm.csv")
     Path("alone.csv").write_text("\n".join([header, *(line for line in lines if line.startswith(machine))]) + "\n")
-    call("run", "alone.csv", *options, "-o", "alone.out.csv", "-q")
+    call("run", "alone.csv", *options, "-o", "alone.out.csv", "-q", "--overwrite")
     return [{**row, "row": None} for row in rows_of(Path("alone.out.csv").read_text())]
 
 
@@ -121,7 +121,7 @@ def test_rows_that_cannot_be_used_become_dead_letters(farm):
 
 def test_dead_letters_without_a_store_and_stopped(farm):
     Path("farm.csv").write_text(spoil(farm_text(20)))
-    command = ["run", "farm.csv", *BY_TURBINE, *SOFT, "-o", "out.csv"]
+    command = ["run", "farm.csv", *BY_TURBINE, *SOFT, "-o", "out.csv", "--overwrite"]
     call(*command, "--dead-letters", "dead.jsonl", "-q")
     assert [json.loads(line)["key"] for line in lines_of("dead.jsonl")] == [key for key, _ in DEAD]
     stop = [*command, "--bad-rows", "stop"]
@@ -153,7 +153,7 @@ def test_a_value_out_of_the_ordinary_is_an_alarm(farm):
     strange[4] = "99999"
     lines[110] = ",".join(strange)
     Path("farm.csv").write_text("\n".join(lines) + "\n")
-    command = ["run", "farm.csv", *BY_TURBINE, *SOFT, "-o", "out.csv", "-q", "--alarm-level", "0.9999"]
+    command = ["run", "farm.csv", *BY_TURBINE, *SOFT, "-o", "out.csv", "--overwrite", "-q", "--alarm-level", "0.9999"]
     call(*command, "--store", "run.db", "--alarms", "store")
     alarms = read("run.db", "alarms")
     (found,) = [alarm for alarm in alarms if alarm["row"] == 110]

@@ -109,7 +109,7 @@ def test_bad_rows_are_skipped_and_reported(turbine):
     Path("turbine.csv").write_text("\n".join(text))
     _, told = call("run", "turbine.csv", *FORECAST, "-o", "out.csv", code=1)
     assert told == "momostream: turbine.csv: row 10: 6 cells instead of 5\n"
-    _, told = call("run", "turbine.csv", *FORECAST, "-o", "out.csv", "--bad-rows", "skip")
+    _, told = call("run", "turbine.csv", *FORECAST, "-o", "out.csv", "--overwrite", "--bad-rows", "skip")
     assert "momostream: turbine.csv: row 20, column 'wind': 'fast' is not a number\n" in told
     assert "78 rows learnt" in told and "2 bad rows skipped" in told
 
@@ -301,7 +301,7 @@ def test_an_existing_file_is_not_overwritten_by_a_resumed_run(turbine):
     call(*command, "--limit", "30")
     Path("out.csv").write_text("precious\n")
     told = call(*command, "-o", "out.csv", code=1)[1]
-    assert "out.csv: already exists, and the earlier run did not write it: choose another file" in told
+    assert "out.csv: already exists: add --overwrite, or choose another file" in told
     assert Path("out.csv").read_text() == "precious\n"
     call(*command, "-o", "new.csv")
     assert rows_of(Path("new.csv").read_text())[0]["row"] == "31"

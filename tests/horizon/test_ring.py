@@ -54,7 +54,7 @@ def test_scores_go_to_the_forecasts_of_the_row():
 def test_a_state_keeps_the_keys_of_older_files():
     ring = Ring(**SIZES, every=1)
     ring.keep(1, a_forecast(), np.zeros(2))
-    state = ring.state()
+    state = ring.state(2)
     keys = ["located", "sloped", "blend_slope", "laws", "scores", "points", "features", "expected", "rests",
             "kept", "seen"]  # fmt: skip
     assert list(state) == keys
@@ -62,5 +62,20 @@ def test_a_state_keeps_the_keys_of_older_files():
     copy = Ring(**SIZES, every=1)
     copy.restore(state)
     ring.keep(1, a_forecast(1), np.ones(2))
-    for key, array in copy.state().items():
+    for key, array in copy.state(2).items():
         assert_array_equal(array, state[key])
+
+
+def test_a_state_holds_only_forecasts_whose_values_have_not_come():
+    ring = Ring(**SIZES, every=1)
+    for row in range(7):
+        ring.keep(row, a_forecast(row), np.zeros(2))
+    state = ring.state(7)
+    horizon = ring.horizon
+    for slot in range(horizon):
+        for step in range(horizon):
+            has_come = ring.kept[slot] + 1 + step <= 6
+            for key, array in (("located", ring.located), ("laws", ring.planes)):
+                expected = 0.0 * array[slot, step] if has_come else array[slot, step]
+                assert_array_equal(state[key][slot, step], expected)
+    assert ring.located.all()

@@ -103,7 +103,7 @@ def test_crafted_blocks_of_a_store_are_refused(tree):
 
 def test_circuits_of_a_forecaster_are_checked_too(tmp_path):
     model = MOMoGPForecaster(horizon=2, max_points=12, seed=0)
-    for t in range(60):
+    for t in range(80):
         model.learn_one({"power": float(t % 5)})
     kind, crafted = _parts(model)
     circuits = crafted["state"]["model"]["plain"] or crafted["state"]["model"]["residual"]

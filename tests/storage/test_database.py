@@ -86,7 +86,7 @@ def test_a_newer_format_is_left_alone(filled):
     db.close()
     before = filled.read_bytes()
     for read_only in (False, True):
-        with pytest.raises(StoreError, match=r"format 99 by momostream 9\.9, newer than 1: update momostream"):
+        with pytest.raises(StoreError, match=r"format 99 by momostream 9\.9, newer than 2: update momostream"):
             Store(filled, read_only=read_only)
     assert filled.read_bytes() == before
 

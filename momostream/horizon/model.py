@@ -24,6 +24,7 @@ from momostream.horizon.paths import Paths
 from momostream.horizon.ring import MadeForecast, Ring
 from momostream.horizon.seasons import find_season
 from momostream.horizon.settings import HorizonSettings
+from momostream.horizon.smoothing import Smoothing
 from momostream.kernels.forecasts import tempered_errors
 from momostream.kernels.horizon import ALIKE
 
@@ -59,7 +60,7 @@ class HorizonModel:
         The newest rows.
     features
         Map from rows to the features that the experts see.
-    experts, blend, mixture, correlation, conformal
+    experts, blend, smoothing, mixture, correlation, conformal
         From the forecasts of the experts to the distribution of all steps and series.
     ring
         The newest forecasts.
@@ -85,6 +86,7 @@ class HorizonModel:
         self.experts = Experts(settings, self.features, n_series, n_inputs, n_terms)
         self.blend = Blend(len(self.expert_names), H, n_series, every)
         self.middle = Blend(len(self.expert_names), H, n_series, every)
+        self.smoothing = Smoothing(H, n_series)
         self.mixture = BlendMixture(H, n_series, every)
         self.correlation = StepSeriesCorrelation(H, n_series)
         self.conformal = Conformal(H, n_series) if settings.conformal else None
@@ -186,6 +188,10 @@ class HorizonModel:
         H = self.settings.horizon
         if now >= H and self.ring.kept[now % H] == now - H:
             self.correlation.learn(self.ring.scores[now % H])
+            if self.smoothing.is_due():
+                # As the weights of now would have had it: they move slowly.
+                rough = self.blend.mean(self.ring.located[now % H].swapaxes(0, 1).copy())
+                self.smoothing.learn(rough, self.past.observed[self.past.last + 1 - H : self.past.last + 1])
 
     @property
     def _first_own(self) -> int:
@@ -253,9 +259,8 @@ class HorizonModel:
             if self.experts.own is not None and self.n_inputs:
                 slope = np.einsum("khpd,hpk->hpd", slopes, self.blend.weights[:, :, self.experts.at["own"]])
             rests = self.mixture.rests(past.n_repeated)
-            planes = self.mixture.planes(
-                self.blend.mean(located), self.middle.mean(located), past.values, past.n_missing, rests
-            )
+            blend, middle = self.smoothing.smooth(self.blend.mean(located), self.middle.mean(located))
+            planes = self.mixture.planes(blend, middle, past.values, past.n_missing, rests)
             self._made = MadeForecast(located, slopes, planes, slope)
         return self._made
 
@@ -289,7 +294,7 @@ class HorizonModel:
         """All parts but experts and ring, by their keys in a state."""
         return {
             "past": self.past, "blend": self.blend, "middle": self.middle, "outlook": self.mixture,
-            "levels": self.mixture.levels, "ties": self.correlation,
+            "levels": self.mixture.levels, "ties": self.correlation, "smoothing": self.smoothing,
             "conformal": self.conformal,
         }  # fmt: skip
 
@@ -322,7 +327,8 @@ class HorizonModel:
             model.features.set_season(model.seasons[0])
             model.experts.start_circuits()
         for key, part in model._parts().items():
-            if state[key] is not None:
+            # Earlier versions did not smooth.
+            if state.get(key) is not None:
                 part.restore(state[key])
         model.experts.restore(state)
         model.ring.restore(state["ring"])

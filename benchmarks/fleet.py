@@ -62,7 +62,7 @@ SIZES = {1: 10_000, 100: 100_000, 10_000: 1_000_000}
 QUICK_SIZES = {1: 200, 10: 500}
 # Of the runner beside the bare models.
 REPEATS = 3
-KILLS = {"file": 200, "mqtt": 20, "values": 20, "kafka": 20, "spark": 5}
+KILLS = {"file": 200, "mqtt": 20, "values": 20, "kafka": 20, "postgres": 20, "spark": 5}
 QUICK_KILLS = {"file": 3}
 
 

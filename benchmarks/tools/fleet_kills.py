@@ -26,12 +26,13 @@ from typing import Any
 import momostream.feeds.brokers
 import momostream.runs.run  # noqa: F401
 from benchmarks.tools.brokers import MockKafka, Mosquitto, publish_kafka, publish_mqtt
+from benchmarks.tools.postgres import Postgres
 from momostream.cli.app import app
 from momostream.datasets.wind import WindTurbine
 from momostream.storage.blocks import Parts, digest
 from momostream.storage.store import Store, StoreError
 
-__all__ = ["kill_files", "kill_kafka", "kill_mqtt", "kill_values", "leftovers"]
+__all__ = ["kill_files", "kill_kafka", "kill_mqtt", "kill_postgres", "kill_values", "leftovers"]
 
 TARGETS, INPUTS = ("power", "rotor_speed"), ("wind_speed", "pitch")
 OPTIONS = [
@@ -297,3 +298,59 @@ def kill_mqtt(n_kills: int, seed: int = 0, rows_per_kill: int = 400, by_value: b
 def kill_values(n_kills: int, seed: int = 0, rows_per_kill: int = 150) -> dict[str, Any]:
     """As `kill_mqtt`, each value in a message of its own."""
     return kill_mqtt(n_kills, seed, rows_per_kill, by_value=True)
+
+
+def kill_postgres(n_kills: int, seed: int = 0, rows_per_kill: int = 150) -> dict[str, Any]:
+    """A run over a file into PostgreSQL: the run is killed, and the server is killed and started again meanwhile."""
+    rng, began, n_rows = random.Random(seed), time.monotonic(), rows_per_kill * n_kills
+    with scratch() as folder, Postgres() as server:
+        shared = ["--commit-every", "50", "--commit-seconds", "1", "--alarm-level", "0.9"]
+
+        def outputs(name: str) -> list[str]:
+            tables = [server.url(table=f"{kind}_{name}") for kind in ("forecasts", "alarms", "letters")]
+            options = ("-o", "--alarms", "--dead-letters")
+            return [part for pair in zip(options, tables, strict=True) for part in pair]
+
+        seconds, _ = undisturbed(folder, rows(n_rows), [*shared, *outputs("whole")])
+        store, n_done = folder / "parts.db", 0
+        command = ["run", str(folder / "farm.jsonl"), *OPTIONS, "--store", str(store), *shared, *outputs("parts")]
+        while n_done < n_kills:
+            pid = start(command, folder / "log")
+            # Most runs are killed while rows come, some of them while the server is away, or comes back.
+            time.sleep(rng.uniform(0.0, 0.5 * seconds / n_kills))
+            server.kill()
+            time.sleep(rng.uniform(0.0, 0.5 * seconds / n_kills))
+            n_done += end(pid, signal.SIGKILL) == -signal.SIGKILL
+            pid = start(command, folder / "log")
+            server.start()
+            time.sleep(rng.uniform(0.0, 0.5 * seconds / n_kills))
+            if ended(pid) is None:
+                n_done += end(pid, signal.SIGKILL) == -signal.SIGKILL
+        # What the server has not got by the end of a run, it gets from the next one.
+        for _ in range(5):
+            if wait(start(command, folder / "log")):
+                raise RuntimeError((folder / "log").read_text()[-2000:])
+            if not _has_lines(store):
+                break
+        different = [
+            kind
+            for kind, columns in (
+                ("forecasts", "key, row, step, time, target, mean, lower, upper"),
+                ("alarms", "key, row, time, target, value, lower, upper, alarm::text"),
+                ("letters", "key, source, reason, letter::text"),
+            )
+            if _rows_of(server, f"{kind}_parts", columns) != _rows_of(server, f"{kind}_whole", columns)
+        ]
+        return report("PostgreSQL", n_done, different, n_rows, began)
+
+
+def _has_lines(store: Path) -> bool:
+    with Store(store, read_only=True) as reader:
+        return any(next(lines, None) is not None for lines in (reader.outputs(), reader.alarms(), reader.dead()))
+
+
+def _rows_of(server: Postgres, table: str, columns: str) -> list[tuple[Any, ...]]:
+    found = sorted(server.rows(f"SELECT number, {columns} FROM {table}"), key=repr)
+    if not found:
+        raise RuntimeError(f"{table} is empty")
+    return found

@@ -97,6 +97,7 @@ def kill_name(result: dict[str, Any]) -> str:
     """Which trial it was."""
     names = {"file": "file", "mqtt": "MQTT, consumer and broker", "kafka": "Kafka, consumer"}
     names["values"] = "MQTT with one value per message, consumer and broker"
+    names["postgres"] = "file into PostgreSQL, run and server"
     return names.get(result["source"], f"Spark, {'an executor' if result.get('executor') else 'the driver'}")
 
 

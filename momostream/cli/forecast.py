@@ -105,13 +105,13 @@ def forecast(
 
 
 def _check_options(path: Path, writing: Writing, key: str | None) -> None:
-    from momostream.feeds.brokers import is_broker
+    from momostream.feeds.outlets import is_outlet
 
     if writing.plot is not None:
         require_matplotlib("--plot")
         if key is None and is_store(path) and len(keys_of(path)) > 1:
             raise ValueError(f"{path}: contains several models: choose one with --key to plot it")
-    if writing.output == STORE or is_broker(writing.output):
+    if writing.output == STORE or is_outlet(writing.output):
         raise ValueError(
             f"--output {without_password(writing.output)}: forecast writes to a file or to standard output only"
         )

@@ -24,12 +24,12 @@ STORE = "store"
 
 def check_paths(paths: Mapping[str, str | Path | None]) -> None:
     """Check, by option, that each file can be written and that none is used twice: the feed must not be overwritten."""
-    from momostream.feeds.brokers import is_broker
+    from momostream.feeds.outlets import is_outlet
 
     used: dict[str, str] = {}
     folder: str | None = None
     for option, name in paths.items():
-        if name is None or str(name) in {"-", STORE} or is_broker(str(name)):
+        if name is None or str(name) in {"-", STORE} or is_outlet(str(name)):
             continue
         path = os.path.realpath(name)
         if option == "FEED" and os.path.isdir(path):
@@ -58,10 +58,10 @@ def _is_special(path: str) -> bool:
 
 def check_store_for(destinations: Mapping[str, str | None]) -> None:
     """Reject destinations that need a store, for a run without one."""
-    from momostream.feeds.brokers import is_broker
+    from momostream.feeds.outlets import is_outlet
 
     for option, name in destinations.items():
-        if name is not None and (name == STORE or is_broker(name)):
+        if name is not None and (name == STORE or is_outlet(name)):
             raise ValueError(
                 f"{option} {without_password(name)} needs --store FILE, which keeps the lines until they are delivered"
             )
@@ -98,12 +98,14 @@ def open_channels(
 
 def _format_of(run: Run, output: str, format: LineFormat | None) -> str:
     """Format of the predictions: as asked for, else as before, else by the name of the output."""
-    from momostream.feeds.brokers import is_broker
+    from momostream.feeds.outlets import is_database, is_outlet
     from momostream.feeds.outputs import format_for
 
     before = None if run.position is None or run.written("outputs") is None else run.position.more["format"]
-    by_name = "jsonl" if output == STORE or is_broker(output) else format_for(output)
+    by_name = "jsonl" if output == STORE or is_outlet(output) else format_for(output)
     asked: str = before or by_name if format is None else format.value
+    if is_database(output) and asked != "jsonl":
+        raise ValueError(f"{without_password(output)}: predictions for a database cannot be written as {asked}")
     if before is not None:
         must_agree({"format": before}, {"format": asked})
     return asked
@@ -113,14 +115,15 @@ def _format_of(run: Run, output: str, format: LineFormat | None) -> str:
 def _open_channel(
     run: Run, table: str, destination: str, header: str | None = None, overwrite: bool = False
 ) -> Iterator[Channel]:
-    from momostream.feeds.brokers import is_broker, open_outlet
+    from momostream.feeds.outlets import is_outlet, open_outlet
     from momostream.feeds.outputs import Sink
     from momostream.runs.run import Channel
 
     if destination == STORE:
         yield Channel(table)
-    elif is_broker(destination):
-        outlet = open_outlet(destination, on_trouble=notify)
+    elif is_outlet(destination):
+        assert run.fleet.store is not None, "outlets need a store"
+        outlet = open_outlet(destination, table, run.fleet.store.identity, on_trouble=notify)
         try:
             yield Channel(table, outlet)
         finally:

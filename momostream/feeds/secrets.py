@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import quote, unquote
 
-__all__ = ["Login", "check_no_password", "read_login", "read_secret", "relative_to", "tls_context"]
+__all__ = ["Login", "check_no_password", "check_tls_files", "read_login", "read_secret", "relative_to", "tls_context"]
 
 #: Settings of addresses that say who logs in, and which certificates are used.
 LOGIN = ("user", "password_file", "password_env")
@@ -92,11 +92,7 @@ def tls_context(settings: Mapping[str, str]) -> ssl.SSLContext:
         Of the address: ``ca``, a file with certificates of authorities, in place of those of the system; ``cert`` and
         ``key``, the certificate of this client and its key. Keys must not be encrypted.
     """
-    if "key" in settings and "cert" not in settings:
-        raise ValueError("the setting key needs cert, the certificate of the key")
-    for name in TLS:
-        if name in settings and not os.path.isfile(settings[name]):
-            raise ValueError(f"{settings[name]}: the file that {name} names does not exist")
+    check_tls_files(settings)
     try:
         context = ssl.create_default_context(cafile=settings.get("ca"))
         if "cert" in settings:
@@ -106,6 +102,15 @@ def tls_context(settings: Mapping[str, str]) -> ssl.SSLContext:
         which = " and ".join(settings[name] for name in TLS if name in settings)
         raise ValueError(f"{which}: not certificates and a key that fit ({error.reason or error})") from None
     return context
+
+
+def check_tls_files(settings: Mapping[str, str]) -> None:
+    """Raise an error for files of certificates that do not exist, or a key without its certificate."""
+    if "key" in settings and "cert" not in settings:
+        raise ValueError("the setting key needs cert, the certificate of the key")
+    for name in TLS:
+        if name in settings and not os.path.isfile(settings[name]):
+            raise ValueError(f"{settings[name]}: the file that {name} names does not exist")
 
 
 def check_no_password(option: str, address: str | None) -> None:

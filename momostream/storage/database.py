@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sqlite3
 import struct
+import uuid
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -88,6 +89,9 @@ class Database:
         self._check()
         if not self.read_only:
             self._db.execute("PRAGMA synchronous=FULL")
+            if not self._meta("identity"):
+                # A store of an earlier version.
+                self._db.execute("INSERT INTO meta VALUES ('identity', ?)", [uuid.uuid4().hex])
             # A commit of thousands of models touches the same pages again and again.
             self._db.execute(f"PRAGMA cache_size=-{CACHE_KILOBYTES}")
 
@@ -133,6 +137,7 @@ class Database:
             meta = {
                 "format": FORMAT_VERSION,
                 "written_by": f"momostream {__version__}",
+                "identity": uuid.uuid4().hex,
                 "totals": container.dumps(
                     "totals",
                     {"next_id": 1, "mixed": 0} | {name: 0 for line in LINES for name in (line, f"{line} forgotten")},
@@ -236,6 +241,12 @@ class Database:
     def _meta(self, name: str) -> Any:
         row = self._connection.execute("SELECT value FROM meta WHERE name = ?", [name]).fetchone()
         return None if row is None else row[0]
+
+    @property
+    def identity(self) -> str:
+        """A name that no other store has, but for copies of this one; empty if it was written by an earlier version."""
+        with self._errors():
+            return str(self._meta("identity") or "")
 
     def _set_meta(self, db: sqlite3.Connection, name: str, value: bytes | int | str) -> None:
         db.execute("UPDATE meta SET value = ? WHERE name = ?", [value, name])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from benchmarks.tools import brokers, fleet_kills
+from benchmarks.tools import brokers, fleet_kills, postgres
 
 
 def test_killed_over_a_file():
@@ -28,6 +28,12 @@ def test_killed_over_mqtt_with_its_broker():
 def test_killed_over_values_of_mqtt_with_its_broker():
     found = fleet_kills.kill_values(2, seed=2)
     assert (found["different"], found["kills"]) == ([], 2)
+
+
+@pytest.mark.skipif(bool(postgres.missing_postgres()), reason=str(postgres.missing_postgres()))
+def test_killed_while_writing_to_postgres_with_its_server():
+    found = fleet_kills.kill_postgres(2, seed=1)
+    assert found["different"] == [] and found["kills"] >= 2
 
 
 def test_differences_are_found():

@@ -21,10 +21,6 @@ from __future__ import annotations
 
 import argparse
 import math
-import os
-import subprocess
-import sys
-import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -221,29 +217,6 @@ def compare(task: Task, repetitions: int) -> tuple[float, float]:
     return float(ours), float(theirs)
 
 
-FIRST_CALL = """
-import time
-import numpy as np
-import numba
-import momostream
-start = time.process_time()
-S, L, Z, v, mean = np.zeros((1, 2)), np.zeros(1), np.zeros((1, 1)), np.zeros(1), np.zeros(1)
-project(MATERN32, 0.0, S, L, Z, 0, np.zeros(2), v, mean)
-print(time.process_time() - start)
-"""
-
-
-def first_call_seconds() -> tuple[float, float]:
-    """CPU seconds to import the kernels and call one, with an empty and with a filled cache."""
-    with tempfile.TemporaryDirectory() as cache:
-        environment = {**os.environ, "NUMBA_CACHE_DIR": cache}
-        seconds = [
-            float(subprocess.check_output([sys.executable, "-c", FIRST_CALL], env=environment, text=True))
-            for _ in range(2)
-        ]
-    return seconds[0], seconds[1]
-
-
 def verdict(passed: bool) -> str:
     """Spell a comparison with a target."""
     return "PASS" if passed else "MISS"
@@ -274,12 +247,6 @@ def main() -> None:
         table(["work", "n", "ours", "theirs", "ratio", "target", ""], rows),
         f"Rebuilding gives what appending gave, bit for bit: {verdict(all(equal))}.",
     ]
-    if not quick:
-        cold, warm = first_call_seconds()
-        parts.append(
-            f"Import of the kernels and first call: {cold:.1f} s with an empty cache of compiled code, "
-            f"{warm:.2f} s with a filled one (CPU time, import of numpy and numba not counted)."
-        )
     text = "\n\n".join(parts)
     print(text)
     if not quick:

@@ -47,7 +47,7 @@ LATE = {"storage", "show"}
 THIRD_PARTY = {
     "_checks": {"numpy"},
     "_numbers": {"numpy"},
-    "kernels": {"numpy", "numba"},
+    "kernels": {"numpy", "numba", "llvmlite"},
     "gp": {"numpy", "scipy", "threadpoolctl"},
     "distributions": {"numpy", "scipy", "pandas", "river", "matplotlib"},
     "batch": {"numpy", "scipy", "joblib", "tqdm"},

@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from momostream.cli.backup import backup
+from momostream.cli.compile import compile_kernels
 from momostream.cli.demo import demo
 from momostream.cli.fit import fit
 from momostream.cli.forecast import forecast
@@ -47,3 +48,4 @@ def momostream(
 
 for command in (demo, run, serve, init, fit, forecast, inspect, read, backup, migrate):
     app.command()(command)
+app.command("compile")(compile_kernels)

@@ -5,19 +5,20 @@ from __future__ import annotations
 import importlib.util
 import json
 import logging
-import os
 import sys
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from pathlib import Path
 
-__all__ = ["Sparingly", "import_models", "log_messages", "notify", "require_matplotlib", "require_serve"]
-
-# Imports take less time than this, unless kernels have to be compiled.
-COMPILING_SECONDS = 8.0
-
+__all__ = [
+    "Sparingly",
+    "explain_compiling",
+    "import_models",
+    "log_messages",
+    "notify",
+    "require_matplotlib",
+    "require_serve",
+]
 
 _log = logging.getLogger("momostream.serve")
 
@@ -52,11 +53,11 @@ def log_messages(as_json: bool = False, quiet: bool = False) -> None:
 
 
 def import_models(forecasts: bool = True, quiet: bool = False) -> None:
-    """Import the models of rows and, if asked for, of forecasts; where that compiles them, print why it takes long.
+    """Import the models of rows and, if asked for, of forecasts; where that compiles them, print how long it takes.
 
     Commands call this before they import or load anything that needs compiled code.
     """
-    with _explain_compiling(quiet):
+    with explain_compiling(quiet):
         import momostream.runs.run
 
         if forecasts:
@@ -64,20 +65,15 @@ def import_models(forecasts: bool = True, quiet: bool = False) -> None:
 
 
 @contextmanager
-def _explain_compiling(quiet: bool) -> Iterator[None]:
-    kernels = Path(__file__).parents[1] / "kernels"
-    compiled = any((kernels / "__pycache__").glob("*.nbi")) or "NUMBA_CACHE_DIR" in os.environ
-    if quiet or compiled:
-        yield
-        return
-    message = "first start: compiling for this machine, which takes up to a minute, once"
-    timer = threading.Timer(COMPILING_SECONDS, notify, [message])
-    timer.daemon = True
-    timer.start()
+def explain_compiling(quiet: bool = False) -> Iterator[None]:
+    """Print how long compiling is going to take, if there is anything to compile."""
+    from momostream.kernels._workers import on_wait
+
+    on_wait.append((lambda message: None) if quiet else notify)
     try:
         yield
     finally:
-        timer.cancel()
+        on_wait.pop()
 
 
 class Sparingly:

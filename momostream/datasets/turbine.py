@@ -371,7 +371,8 @@ def _pitch_demand(collective: float, dt: float, now: Array, state: Array) -> flo
 # One long function: its parts share a dozen local values of the same step, in the order in which they act on each
 # other, and handing these from function to function would hide the physics without making any part reusable.
 @kernel(
-    types.void(*[ro(1)] * 2, *[ro(2)] * 2, *[ro(1)] * 2, f8, types.i8, types.b1, *[rw(1)] * 4, rw(2)), reassociate=False
+    types.void(*[ro(1)] * 2, *[ro(2)] * 2, *[ro(1)] * 2, f8, types.i8, types.b1, *[rw(1)] * 4, *[rw(2)] * 2),
+    reassociate=False,
 )
 def _simulate(
     mean_wind: Array,
@@ -387,23 +388,20 @@ def _simulate(
     pitches: Array,
     wake: Array,
     eddies: Array,
+    scratch: Array,
     out: Array,
 ) -> None:
     """Integrate the turbine over a block of rows, `n_steps` steps of `dt` seconds each.
 
     `mean_wind`, `gusts` and the rows of `normals` go by step; `conditions` and `out` by row. `tower` is the exact
     transition of the free tower over a step, `site` holds turbulence intensity, lift and heat. `state`, `pitches`,
-    `wake` and `eddies` are overwritten by their values at the end. A row of `out` is its last step, or the mean of its
-    steps if `averaged`.
+    `wake` and `eddies` are overwritten by their values at the end, `scratch` by anything. A row of `out` is its last
+    step, or the mean of its steps if `averaged`.
     """
     turbulence, lift, heat = site[0], site[1], site[2]
     n_eddies = EDDY_LENGTHS.shape[0]
-    decays = np.empty(n_eddies + 2)
-    kicks = np.empty(n_eddies + 2)
-    thrusts = np.empty((3, RADII.shape[0]))  # by blade and element
-    torques = np.empty(3)
-    sines = np.empty(3)
-    cosines = np.empty(3)
+    decays, kicks, torques, sines, cosines = scratch[0], scratch[1], scratch[2], scratch[3], scratch[4]
+    thrusts = scratch[5:]  # by blade and element
     stiffness = TOWER_MASS * (2.0 * math.pi * TOWER_FREQUENCY) ** 2
     step = 0
     for i in range(conditions.shape[0]):
@@ -641,6 +639,7 @@ class Turbine:
             self._pitches,
             self._wake,
             self._eddies,
+            np.empty((8, len(EDDY_LENGTHS) + 2)),
             out,
         )
         return out

@@ -1,18 +1,19 @@
 """The decorator that compiles a kernel, and the types of its arguments.
 
-numba keys its cache on disk by the file of the *calling* function only: after an edit of a callee in another file the
-caller would keep running the old machine code. So every entry is stamped with a hash over all files of this package.
+Machine code is kept on disk (`momostream.kernels._code`). Where it is missing, processes beside this one compile it
+(`momostream.kernels._workers`), and this one loads it; where there cannot be any, this process compiles for itself.
 """
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable
-from functools import cache
-from pathlib import Path
 from typing import Any
 
 from numba import njit, types
+from numba.core.cpu import CPUTargetOptions
+
+from momostream.kernels._code import CodeFiles, has_internals, identity
+from momostream.kernels._workers import Task, compile_with, deferred, is_worker
 
 __all__ = ["both", "f8", "i8", "kernel", "ro", "rw", "void", "whole"]
 
@@ -52,47 +53,43 @@ def kernel(signature: Any, reassociate: bool = True) -> Callable[[Callable[..., 
     Returns
     -------
     callable
-        The decorator. Machine code is cached on disk where a directory for it can be written.
+        The decorator.
     """
-    # Not fastmath=True: it lets the compiler assume that there are no NaNs, and np.isnan then answers False.
-    fastmath = {"reassoc", "contract", "nsz"} if reassociate else {"contract"}
+    options = {
+        "nogil": True,
+        "error_model": "numpy",
+        # Not fastmath=True: it lets the compiler assume that there are no NaNs, and np.isnan then answers False.
+        "fastmath": {"reassoc", "contract", "nsz"} if reassociate else {"contract"},
+        **_LEAN,
+    }
     signatures = signature if isinstance(signature, list) else [signature]
 
-    def compile_function(function: Callable[..., Any]) -> Callable[..., Any]:
-        def compiled(cached: bool) -> Callable[..., Any]:
-            dispatcher = njit(nogil=True, error_model="numpy", fastmath=fastmath)(function)
-            # The function itself with NUMBA_DISABLE_JIT=1.
-            if dispatcher is not function:
-                if cached:
-                    _use_cache(dispatcher)
-                for each in signatures:
-                    dispatcher.compile(each)
-                dispatcher.disable_compile()
+    def compile_function(function: Any) -> Callable[..., Any]:
+        dispatcher = njit(**options)(function)
+        # The function itself with NUMBA_DISABLE_JIT=1.
+        if dispatcher is function:
             return dispatcher
-
-        try:
-            return compiled(cached=True)
-        except (RuntimeError, OSError):
-            # No cache directory can be written (a read-only installation, a full disk): compile in each process.
-            return compiled(cached=False)
+        if has_internals and hasattr(dispatcher, "_cache"):
+            _known[function] = identity(function, signatures, options, _known)
+            files = dispatcher._cache = CodeFiles(function, _known[function], signatures)
+            if is_worker():
+                deferred.append(Task(dispatcher, signatures))
+                return dispatcher
+            if not files.is_complete():
+                compile_with(function.__module__, files.is_complete)
+        for each in signatures:
+            dispatcher.compile(each)
+        dispatcher.disable_compile()
+        return dispatcher
 
     return compile_function
 
 
-def _use_cache(dispatcher: Any) -> None:
-    """Keep machine code on disk, for as long as no kernel file changes."""
-    dispatcher.enable_caching()
-    file = getattr(dispatcher._cache, "_cache_file", None)
-    if not hasattr(file, "_source_stamp"):
-        # It is private to numba and may go. An entry without our stamp could be stale: rather compile each time.
-        raise RuntimeError("this version of numba keeps its cache in another way")
-    file._source_stamp = (file._source_stamp, _stamp())
+# A kernel allocates nothing and is called from Python and from kernels only: it need not count references to arrays,
+# nor have an entry for C. Compiling then takes a quarter less time, and a row a tenth. Left out if numba drops them.
+_LEAN = {
+    name: value for name, value in (("_nrt", False), ("no_cfunc_wrapper", True)) if hasattr(CPUTargetOptions, name)
+}
 
-
-@cache
-def _stamp() -> str:
-    """Hash over the files of all kernels."""
-    digest = hashlib.sha256()
-    for path in sorted(Path(__file__).parent.glob("*.py")):
-        digest.update(path.read_bytes())
-    return digest.hexdigest()
+# Hashes of the kernels by their Python functions.
+_known: dict[Any, str] = {}

@@ -75,9 +75,16 @@ def check_new(name: str | None) -> None:
 
 @contextmanager
 def open_channels(
-    run: Run, destinations: Mapping[str, str | None], format: LineFormat | None, overwrite: bool = False
+    run: Run,
+    destinations: Mapping[str, str | None],
+    format: LineFormat | None,
+    overwrite: bool = False,
+    keep_alarms: bool = False,
 ) -> Iterator[None]:
-    """Give a run the channels for its predictions, alarms and rejected rows, by option."""
+    """Give a run the channels for its predictions, alarms and rejected rows, by option.
+
+    With ``keep_alarms``, alarms for a database stay in the store, too, for others who read it.
+    """
     from momostream.feeds.outputs import PredictionLines
 
     output = destinations["--output"]
@@ -90,7 +97,7 @@ def open_channels(
             _open_channel(run, "outputs", output, run.lines.header, overwrite=overwrite)
         )
         if (name := destinations.get("--alarms")) is not None:
-            run.alarms = stack.enter_context(_open_channel(run, "alarms", name, overwrite=overwrite))
+            run.alarms = stack.enter_context(_open_channel(run, "alarms", name, None, overwrite, keep_alarms))
         if (name := destinations.get("--dead-letters")) is not None:
             run.dead = stack.enter_context(_open_channel(run, "dead", name, overwrite=overwrite))
         yield
@@ -113,7 +120,7 @@ def _format_of(run: Run, output: str, format: LineFormat | None) -> str:
 
 @contextmanager
 def _open_channel(
-    run: Run, table: str, destination: str, header: str | None = None, overwrite: bool = False
+    run: Run, table: str, destination: str, header: str | None = None, overwrite: bool = False, keeps: bool = False
 ) -> Iterator[Channel]:
     from momostream.feeds.outlets import is_outlet, open_outlet
     from momostream.feeds.outputs import Sink
@@ -125,7 +132,7 @@ def _open_channel(
         assert run.fleet.store is not None, "outlets need a store"
         outlet = open_outlet(destination, table, run.fleet.store.identity, on_trouble=notify)
         try:
-            yield Channel(table, outlet)
+            yield Channel(table, outlet, keeps)
         finally:
             outlet.close()
     else:

@@ -202,7 +202,9 @@ class ServedRequest(RunRequest):
                 with self.open_fleet(plan) as fleet:
                     with errors_named_after(source):
                         run = self.make_run(source, fleet, plan)
-                    with open_channels(run, self.destinations, self.predictions.format):
+                    # Mails and webhooks read them from the store.
+                    keep_alarms = bool(farm.webhooks or farm.mails)
+                    with open_channels(run, self.destinations, self.predictions.format, keep_alarms=keep_alarms):
                         yield run, source
 
         return open_run

@@ -334,6 +334,9 @@ class KafkaOutlet:
         """Publish texts and wait for the broker to have them; as `MqttOutlet.send`."""
         return send_in_slices(lines, self._send_slice)
 
+    def last_number(self) -> None:
+        """Return None: a broker does not say what it has got."""
+
     def close(self) -> None:
         """Leave the broker."""
         if self._producer is not None:

@@ -43,6 +43,9 @@ class Outlet(Protocol):
     def send(self, lines: Iterable[tuple[int, str | int | None, str]]) -> int:
         """Publish numbered texts with their keys; return the last number up to which the broker has all, else 0."""
 
+    def last_number(self) -> int | None:
+        """The last number that has arrived, in this process or before; None where that cannot be known now."""
+
     def close(self) -> None:
         """Leave the broker."""
 

@@ -73,6 +73,9 @@ class MqttOutlet:
         """
         return send_in_slices(lines, self._send_slice)
 
+    def last_number(self) -> None:
+        """Return None: a broker does not say what it has got."""
+
     def close(self) -> None:
         """Leave the broker."""
         if self._client is not None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from momostream.feeds import brokers
 from momostream.feeds.messages import Outlet, Trouble
-from momostream.feeds.postgres import SCHEMES, PostgresOutlet
+from momostream.feeds.postgres import PostgresOutlet, is_postgres
 
 __all__ = ["is_database", "is_outlet", "open_outlet"]
 
@@ -17,8 +17,7 @@ def is_database(target: str) -> bool:
     >>> is_database("postgresql://localhost/plant"), is_database("mqtt://localhost/rows")
     (True, False)
     """
-    scheme, mark, _ = target.partition("://")
-    return bool(mark) and scheme.lower() in SCHEMES
+    return is_postgres(target)
 
 
 def is_outlet(target: str) -> bool:

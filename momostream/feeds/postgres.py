@@ -16,7 +16,7 @@ from momostream.feeds.messages import Attempts, Trouble, send_in_slices
 from momostream.feeds.secrets import LOGIN, TLS, check_tls_files, read_login
 from momostream.feeds.source import FeedError
 
-__all__ = ["SCHEMES", "PostgresOutlet"]
+__all__ = ["PostgresOutlet", "is_postgres"]
 
 SCHEMES = ("postgresql", "postgres")
 PORT = 5432
@@ -27,6 +27,18 @@ _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}")
 _BEGIN = "store text NOT NULL, number bigint NOT NULL, key text, row bigint, "
 _TIMES = "time timestamptz, time_number double precision, "
 _NUMBERS = "{} double precision, {} double precision, {} double precision"
+
+
+def is_postgres(target: str) -> bool:
+    """Whether a path or URL is that of a database.
+
+    Examples
+    --------
+    >>> is_postgres("postgresql://localhost/plant"), is_postgres("plant.csv")
+    (True, False)
+    """
+    scheme, mark, _ = target.partition("://")
+    return bool(mark) and scheme.lower() in SCHEMES
 
 
 class _Table(NamedTuple):
@@ -112,6 +124,18 @@ class PostgresOutlet:
             The server is there and does not accept them: waiting does not help.
         """
         return send_in_slices(lines, self._send_slice)
+
+    def last_number(self) -> int | None:
+        """The last number that the database has got; None while it cannot be asked."""
+        if self._connection is None and not (self._attempts.is_due() and self._connect()):
+            return None
+        try:
+            query = f"SELECT number FROM {self._positions} WHERE store = %s AND kind = %s"
+            found = self._connection.execute(query, [self.store, self.kind]).fetchone()
+        except self._psycopg.Error as error:
+            self._handle(error)
+            return None
+        return 0 if found is None else int(found[0])
 
     def close(self) -> None:
         """Leave the server."""

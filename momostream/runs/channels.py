@@ -43,10 +43,12 @@ class Channel:
     target
         A `Sink` is written at once, and cut back when a run resumes. An outlet of `momostream.feeds.brokers` gets what
         has been committed, again and again until it confirms. None: the store keeps the texts.
+    keeps
+        The store also keeps what an outlet has got, for others who read it; the outlet must know its last number.
     """
 
-    def __init__(self, table: str, target: Sink | Outlet | None = None) -> None:
-        self.table = table
+    def __init__(self, table: str, target: Sink | Outlet | None = None, keeps: bool = False) -> None:
+        self.table, self.keeps = table, keeps
         self.sink = target if isinstance(target, Sink) else None
         self.outlet = None if isinstance(target, Sink) else target
         self.waiting: list[Output] = []
@@ -62,20 +64,22 @@ class Channel:
         """Send what has been committed; return whether something arrived, which the next commit removes."""
         arrived = False
         while self.outlet is not None:
-            lines = list(islice(self._committed(store), N_SENT))
+            after = self.outlet.last_number() if self.keeps else 0
+            lines = [] if after is None else list(islice(self._committed(store, after), N_SENT))
             last = self.outlet.send(lines) if lines else 0
             if not last:
                 break
-            store.forget(self.table, last)
-            arrived = True
+            if not self.keeps:
+                store.forget(self.table, last)
+                arrived = True
             if last < lines[-1][0]:
                 break
         return arrived
 
-    def _committed(self, store: Store) -> Iterator[tuple[int, Any, str]]:
+    def _committed(self, store: Store, after: int) -> Iterator[tuple[int, Any, str]]:
         if self.table == "dead":
-            return ((number, letter.key, letter_text(letter)) for number, letter in store.dead())
-        found = store.outputs() if self.table == "outputs" else store.alarms()
+            return ((number, letter.key, letter_text(letter)) for number, letter in store.dead(after))
+        found = store.outputs(after) if self.table == "outputs" else store.alarms(after)
         return ((number, output.key, output.text) for number, output in found)
 
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from momostream.feeds.extent import read_start
+from momostream.feeds.postgres import is_postgres
 from momostream.horizon.durations import parse_duration
 from momostream.monitor.rates import Rate
 
@@ -374,9 +375,14 @@ class _Reader:
         webhooks, mails = (self._tables(found, name) for name in ("webhooks", "mails"))
         if not feeds:
             raise ConfigError(f"{self.name}: there is no feed: begin one with [feeds.NAME]")
+        checked = tuple(self._feed(feed, values) for feed, values in feeds.items())
+        for feed in checked if webhooks or mails else ():
+            if feed.alarms != "store" and not is_postgres(feed.alarms):
+                what = "webhooks and mails take alarms from the store: leave them there, or in a postgresql:// database"
+                raise self.error(("feeds", feed.name, "alarms"), what)
         return Farm(
             ServeConfig(**_tuples(serve)),
-            tuple(self._feed(feed, values) for feed, values in feeds.items()),
+            checked,
             tuple(self._webhook(values) for values in webhooks),
             tuple(self._mail(values) for values in mails),
             folder,

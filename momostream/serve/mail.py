@@ -52,8 +52,13 @@ def _line(text: str) -> str:
     return "".join(letter if letter.isprintable() else " " for letter in text)[:500]
 
 
-def mail_of(feed: str, found: Sequence[tuple[int, Mapping[str, Any]]], sender: str, to: Sequence[str]) -> EmailMessage:
-    """The mail about alarms with their numbers in the store of a feed; the same alarms have the same Message-ID."""
+def mail_of(
+    feed: str, found: Sequence[tuple[int, Mapping[str, Any]]], sender: str, to: Sequence[str], store: str
+) -> EmailMessage:
+    """The mail about alarms of a feed with their numbers in the store of this identity.
+
+    The same alarms have the same Message-ID, those of another store of this name another one.
+    """
     mail = EmailMessage()
     first, last = found[0][0], found[-1][0]
     machines = list(dict.fromkeys(str(alarm.get("key", "")) for _, alarm in found))
@@ -61,7 +66,7 @@ def mail_of(feed: str, found: Sequence[tuple[int, Mapping[str, Any]]], sender: s
     n_alarms = f"{len(found)} alarm{'' if len(found) == 1 else 's'}"
     mail["Subject"] = _line(f"{feed}: {n_alarms}{': ' if named else ''}{named}")[:200]
     mail["From"], mail["To"], mail["Date"] = sender, ", ".join(to), formatdate()
-    mail["Message-ID"] = f"<{feed}.{first}-{last}@momostream>"
+    mail["Message-ID"] = f"<{feed}.{first}-{last}.{store}@momostream>"
     mail["Auto-Submitted"] = "auto-generated"
     lines = [f"{number}. {alarm_sentence(alarm)}" for number, alarm in found[:MOST_LISTED]]
     if len(found) > MOST_LISTED:
@@ -99,10 +104,11 @@ class Mail(AlarmSender):
         try:
             with Store(self.store, read_only=True) as store:
                 lines = list(islice(store.alarms(book.sent(self.target)), MOST_ALARMS))
+                identity = store.identity
             found = [(number, json.loads(alarm.text)) for number, alarm in lines]
             if not found:
                 return True
-            if not self._send(mail_of(self.feed, found, self.config.sender, self.config.to)):
+            if not self._send(mail_of(self.feed, found, self.config.sender, self.config.to, identity)):
                 return False
             book.note_sent(self.target, found[-1][0])
             self.n_sent += 1

@@ -14,6 +14,8 @@ from benchmarks.tools.postgres import PASSWORD, USER, Postgres, missing_postgres
 from momostream.feeds.outlets import is_outlet, open_outlet
 from momostream.feeds.postgres import PostgresOutlet, _read_url
 from momostream.feeds.source import FeedError
+from momostream.runs.channels import Channel
+from momostream.storage.store import Output, Position, Store
 
 pytestmark = pytest.mark.system
 needs_postgres = pytest.mark.skipif(bool(missing_postgres()), reason=str(missing_postgres()))
@@ -242,3 +244,22 @@ def test_a_run_into_a_database_resumes(server, table, tmp_path):
     assert "cannot be written as csv" in run(*into, "--format", "csv").stderr
     asked = run("-o", f"postgresql://{USER}:{PASSWORD}@localhost/d", "--store", "other.db")
     assert asked.returncode and "contains a password" in asked.stderr and PASSWORD not in asked.stderr
+
+
+@needs_postgres
+def test_alarms_that_others_read_stay_in_the_store(server, table, tmp_path, opened):
+    def add(store, numbers):
+        texts = [json.dumps({"row": number, "target": "power", "value": 1.0}) for number in numbers]
+        store.commit({}, source=Position("a", 1, 1), alarms=[Output("T1", 1, text) for text in texts])
+
+    with Store(tmp_path / "a.db") as store:
+        outlet = opened(open_outlet(server.url(table=table), "alarms", store.identity))
+        channel = Channel("alarms", outlet, keeps=True)
+        for numbers in (range(1, 4), range(4, 9)):
+            add(store, numbers)
+            assert not channel.deliver(store)
+        # After a restart the database knows what it has.
+        add(store, [9])
+        Channel("alarms", opened(open_outlet(server.url(table=table), "alarms", store.identity)), True).deliver(store)
+        assert len(list(store.alarms())) == 9
+    assert server.rows(f"SELECT number, row FROM {table} ORDER BY number") == [(n, n) for n in range(1, 10)]

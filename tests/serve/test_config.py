@@ -88,3 +88,15 @@ def test_init_writes_a_file_that_is_read_again():
     assert farm.feeds[0].targets == ('a"b', "c")
     assert farm.feeds[0].key == "k"
     assert tomllib.loads(text)["feeds"]
+
+
+def test_alarms_for_mails_and_webhooks_stay_in_the_store():
+    text = '[feeds.north]\ntargets = ["power"]\nhorizon = 3\nalarms = "{}"\n[[webhooks]]\nurl = "https://example.org"\n'
+    for kept in ("store", "postgresql://momo@db/farm"):
+        assert read_config_text(text.format(kept)).feeds[0].alarms == kept
+    for elsewhere in ("alarms.jsonl", "mqtt://broker/alarms", "-"):
+        with pytest.raises(
+            ConfigError, match="line 4: feeds.north.alarms: webhooks and mails take alarms from the store"
+        ):
+            read_config_text(text.format(elsewhere))
+        assert read_config_text(text.format(elsewhere).partition("[[")[0]).feeds[0].alarms == elsewhere

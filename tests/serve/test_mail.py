@@ -128,7 +128,20 @@ def test_alarms_arrive_once_together_and_after_a_restart_the_new_ones(server, st
     assert mail_to(server, store, made).deliver() and len(server.mails) == 1
     add(store, 1, 4)
     assert mail_to(server, store, made).deliver()
-    assert [each["Message-ID"] for each in server.mails] == ["<north.1-3@momostream>", "<north.4-4@momostream>"]
+    with Store(store, read_only=True) as reader:
+        identity = reader.identity
+    ids = [f"<north.{lines}.{identity}@momostream>" for lines in ("1-3", "4-4")]
+    assert len(identity) == 32 and [each["Message-ID"] for each in server.mails] == ids
+
+
+@needs_openssl
+def test_stores_of_one_name_have_mails_of_their_own(server, store, made, tmp_path):
+    other = tmp_path / "other" / "north.db"
+    other.parent.mkdir()
+    add(other, 3, 1)
+    assert mail_to(server, store, made).deliver() and mail_to(server, other, made).deliver()
+    first, second = (mail["Message-ID"] for mail in server.mails)
+    assert first != second and first.partition(".")[0] == second.partition(".")[0]
 
 
 @needs_openssl
@@ -172,11 +185,11 @@ def test_a_server_without_starttls_gets_nothing(server, store, made, caplog):
 
 def test_names_of_a_feed_are_text_on_one_line():
     hostile = {"key": "T1\r\nBcc: all@example", "row": 1, "target": "a\nb", "value": 1.0, "lower": None, "upper": 2.0}
-    mail = mail_of("north", [(1, hostile)] * (MOST_LISTED + 2), "a@b", ["c@d"])
+    mail = mail_of("north", [(1, hostile)] * (MOST_LISTED + 2), "a@b", ["c@d"], "x")
     again = email.message_from_bytes(mail.as_bytes(), policy=email.policy.default)
     assert again["Bcc"] is None and "expected any to 2" in again.get_content()
     assert "... and 2 more, up to number 1" in again.get_content()
-    other = mail_of("north", [(7, {"begin": 3})], "a@b", ["c@d"]).get_content()
+    other = mail_of("north", [(7, {"begin": 3})], "a@b", ["c@d"], "x").get_content()
     assert other == '1 alarm of north:\n\n7. {"begin": 3}\n'
 
 

@@ -153,6 +153,7 @@ class HorizonModel:
         made = self._forecast()
         if self.ring.is_kept(now):
             self.ring.keep(now, made, self.mixture.rests(self.past.n_repeated))
+            self.smoothing.kept[now % H] = made.rough
 
     def skip(self, X: Array) -> None:
         """Take rows that did not come, of which only the terms of the calendar are known, ``(n_rows, n_terms)``.
@@ -189,9 +190,8 @@ class HorizonModel:
         if now >= H and self.ring.kept[now % H] == now - H:
             self.correlation.learn(self.ring.scores[now % H])
             if self.smoothing.is_due():
-                # As the weights of now would have had it: they move slowly.
-                rough = self.blend.mean(self.ring.located[now % H].swapaxes(0, 1).copy())
-                self.smoothing.learn(rough, self.past.observed[self.past.last + 1 - H : self.past.last + 1])
+                values = self.past.observed[self.past.last + 1 - H : self.past.last + 1]
+                self.smoothing.learn(self.smoothing.kept[now % H], values)
 
     @property
     def _first_own(self) -> int:
@@ -259,9 +259,10 @@ class HorizonModel:
             if self.experts.own is not None and self.n_inputs:
                 slope = np.einsum("khpd,hpk->hpd", slopes, self.blend.weights[:, :, self.experts.at["own"]])
             rests = self.mixture.rests(past.n_repeated)
-            blend, middle = self.smoothing.smooth(self.blend.mean(located), self.middle.mean(located))
+            rough = self.blend.mean(located)
+            blend, middle = self.smoothing.smooth(rough, self.middle.mean(located))
             planes = self.mixture.planes(blend, middle, past.values, past.n_missing, rests)
-            self._made = MadeForecast(located, slopes, planes, slope)
+            self._made = MadeForecast(located, slopes, planes, slope, rough)
         return self._made
 
     def joint(self, X: Array | None = None) -> JointForecast:

@@ -30,12 +30,15 @@ class MadeForecast(NamedTuple):
         Of the mixture around the blend, shape ``(5, n_components, horizon * n_series)``.
     blend_slope
         By how much the blend moves with each input, shape ``(horizon, n_series, n_inputs)``.
+    rough
+        The blend before it was smoothed, shape ``(horizon, n_series)``.
     """
 
     located: Array
     slopes: Array
     planes: Array
     blend_slope: Array
+    rough: Array
 
 
 class Recalled(NamedTuple):

@@ -55,6 +55,9 @@ class Smoothing:
         Forecasts so far.
     chosen
         Index of the strength of each series.
+    kept
+        Forecasts before they were smoothed, by the slot of their row in a ring, until all their values have come,
+        ``(horizon, horizon, n_series)``.
 
     Examples
     --------
@@ -74,6 +77,7 @@ class Smoothing:
     def __init__(self, horizon: int, n_series: int) -> None:
         self.losses = np.zeros((len(STRENGTHS), n_series))
         self.squares = np.zeros((2, horizon, n_series))
+        self.kept = np.zeros((horizon, horizon, n_series))
         self.n_seen = 0
         self._choose(np.zeros(n_series, dtype=np.int64))
 
@@ -113,17 +117,17 @@ class Smoothing:
     @property
     def nbytes(self) -> int:
         """Bytes of what was learnt."""
-        return self.losses.nbytes + self.squares.nbytes + self.chosen.nbytes
+        return self.losses.nbytes + self.squares.nbytes + self.chosen.nbytes + self.kept.nbytes
 
     def state(self) -> dict[str, Any]:
         """Everything as plain data."""
         return {
             "losses": self.losses.copy(), "squares": self.squares.copy(), "n_seen": self.n_seen,
-            "chosen": self.chosen.copy(),
+            "chosen": self.chosen.copy(), "kept": self.kept.copy(),
         }  # fmt: skip
 
     def restore(self, state: dict[str, Any]) -> None:
         """Restore from `state`."""
         self.losses, self.squares = state["losses"].copy(), state["squares"].copy()
-        self.n_seen = state["n_seen"]
+        self.n_seen, self.kept = state["n_seen"], state["kept"].copy()
         self._choose(state["chosen"].copy())

@@ -16,7 +16,7 @@ SIZES = {
 
 def a_forecast(seed=0):
     rng = np.random.default_rng(seed)
-    return MadeForecast(*(rng.normal(size=shape) for shape in [(4, 3, 2), (2, 3, 2, 1), (5, 5, 6), (3, 2, 1)]))
+    return MadeForecast(*(rng.normal(size=shape) for shape in [(4, 3, 2), (2, 3, 2, 1), (5, 5, 6), (3, 2, 1), (3, 2)]))
 
 
 def test_a_forecast_lies_in_the_slot_of_its_row():

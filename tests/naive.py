@@ -771,8 +771,9 @@ class NaiveReadings:
 
     def __init__(self, codes):
         self.codes, self.taken, self.changes, self.high, self.low, self.runs = codes, [], [], [], [], []
-        self.gap = self.run = self.repeats = self.moves = self.held = 0
-        self.held_at, self.need, self.since, self.before = 0.0, 0.0, 1e9, None
+        self.gap = self.aside = self.run = self.repeats = self.moves = self.n_levels = 0
+        self.held, self.last_held, self.mean_change = [], 0.0, 0.0
+        self.need, self.since, self.before = 0.0, 1e9, None
 
     def third(self, values, empty=0.0):
         return sorted(values, reverse=True)[2] if len(values) > 2 else empty
@@ -790,23 +791,17 @@ class NaiveReadings:
             return 0
         jump = abs(y - self.taken[-1]) if self.taken else 0.0
         same = bool(self.taken) and jump == 0.0
-        verdict, size, outside = 0, 0.0, 0.0
-        apart = np.sqrt(1.0 + self.gap)
-        if len(self.taken) >= 8 and self.moves >= 3 and not same:
+        verdict, size, outside, n = 0, 0.0, 0.0, len(self.taken)
+        if n >= 8 and (self.moves >= 3 or n >= 200) and not same:
             usual, outside = self.third(self.changes), self.outside(y)
             heavy = np.sqrt(min(max(self.changes) / usual, 4.0)) if usual > 0.0 else 1.0
-            size = usual * apart * heavy * (1.0 + 100.0 / self.moves)
-            limit = 0.5 * (1.0 + 100.0 / self.moves) * self.reach()
-            if self.repeats > 0.3 * len(self.taken):
-                limit = max(limit, 4.0 * self.reach())
-            has_rested = len(self.taken) >= 200 and jump > 2.0 * abs(self.taken[-1])
-            judged = self.moves >= (5 if has_rested else 30) and self.reach() > 0.0 and size > 0.0
-            verdict = int(judged and outside > limit and jump > 2.0 * size)
+            size = usual * heavy * np.sqrt(1.0 + self.gap - self.aside)
+            verdict = int(self.is_far(jump, outside, size))
             if y in self.codes and (verdict or (outside > 0.02 * self.reach() and jump > usual)):
                 verdict = 2
             if verdict == 1 and self.since < 300 and self.is_back(y):
                 self.changes, self.high, self.low = self.before
-                self.since, verdict, jump = 1e9, 0, 0.0
+                self.since, verdict, jump, self.n_levels = 1e9, 0, 0.0, max(self.n_levels - 1, 0)
         self.since += 1
         if same:
             self.run += 1
@@ -818,11 +813,27 @@ class NaiveReadings:
             self.run = 0
         if verdict:
             if not self.hold(y, jump, outside, size, verdict):
-                self.gap += 1
+                self.gap, self.aside = self.gap + 1, self.aside + 1
                 return verdict
             jump = 0.0
-        self.take(y, jump / apart, same)
+        elif self.held and self.moves < 5:
+            self.moves += 1
+            self.changes.append(abs(self.held[-1] - self.taken[-1]))
+        self.take(y, jump / np.sqrt(1.0 + self.gap), same)
         return 0
+
+    def is_far(self, jump, outside, size):
+        """Whether a reading is out of range and out of reach."""
+        has_rested = len(self.taken) >= 200 and jump > 2.0 * abs(self.taken[-1])
+        if has_rested and self.moves < 5:
+            return jump > 4.0 * max(self.changes, default=0.0)
+        if self.moves < (5 if has_rested else 30) or self.reach() <= 0.0 or size <= 0.0:
+            return False
+        young = 1.0 + 100.0 / self.moves
+        least = 0.5 * young * self.reach()
+        if self.moves < 200 and self.repeats > 0.3 * len(self.taken):
+            least = max(least, 4.0 * self.reach())
+        return (outside > least and jump > 2.0 * young * size) or (outside > 2.0 * least and jump > size)
 
     def is_back(self, y):
         _, high, low = self.before
@@ -839,30 +850,39 @@ class NaiveReadings:
         """Whether so many readings agree that the level has changed."""
         usual, young = self.third(self.changes), 1.0 + 100.0 / max(self.moves, 1)
         within = outside <= 0.5 * young * self.reach()
-        step = abs(y - self.held_at)
-        if self.held and step <= max(2.0 * usual, 0.5 * abs(self.held_at - self.taken[-1])):
-            self.held += 1
+        last = self.held[-1] if self.held else self.last_held
+        step = abs(y - last)
+        if self.held and step <= max(2.0 * usual, 0.5 * abs(last - self.taken[-1])):
+            self.held.append(y)
         else:
-            self.held, self.need = 1, 24.0
-            if within:
+            self.held, self.need = [y], 24.0
+            if within or len(self.taken) < 200 or self.moves < 5:
                 self.need = 2.0
             elif size > 0.0:
-                doublings = max(np.log2(jump / (2.0 * size)) - 2.0, 0.0)
-                self.need = min(2.0 + 6.0 * doublings, 50.0 if len(self.taken) >= 200 else 2.0)
-        need = self.need
-        if verdict == 2:
-            need = 200
-        elif step == 0.0 and self.repeats < 0.2 * len(self.taken) and y != 0.0:
-            need = max(need, 24.0)
-        self.held_at = y
-        if self.held < need:
+                doublings = max(np.log2(jump / (2.0 * size)) - 3.0, 0.0)
+                self.need = max(min(30.0 + 6.0 * doublings, 50.0) * 0.5**self.n_levels, 2.0)
+        self.last_held = y
+        if len(self.held) < self.needed(y, step, verdict):
             return False
         self.before, self.since = (list(self.changes), list(self.high), list(self.low)), 0
+        self.n_levels += verdict == 1 and self.need > 2.0
         self.changes = self.changes + ([jump] if within else [step] * 3)
         return True
 
+    def needed(self, y, step, verdict):
+        """How many readings must agree."""
+        if verdict == 2:
+            return 200
+        if step == 0.0 and self.repeats < 0.2 * len(self.taken) and y != 0.0:
+            return max(self.need, 24.0)
+        if len(self.held) >= 8 and self.need <= 30.0:
+            mean = np.abs(np.diff(self.held)).mean()
+            if self.mean_change / 1.5 < mean < self.mean_change * 1.5:
+                return min(self.need, 8.0)
+        return self.need
+
     def take(self, y, change, same):
-        self.held = 0
+        self.held = []
         if same:
             self.repeats += 1
         elif self.taken:
@@ -871,7 +891,8 @@ class NaiveReadings:
         self.high, self.low, self.taken = [*self.high, y], [*self.low, y], [*self.taken, y]
         # The largest changes fade.
         self.changes = [value * (1.0 - 1.0 / 5000.0) for value in self.changes]
-        self.gap = 0
+        self.mean_change += (change - self.mean_change) / min(len(self.taken), 200)
+        self.gap = self.aside = 0
 
 
 def screened(rows, codes):
@@ -882,6 +903,10 @@ def screened(rows, codes):
         same = [bool(column.taken) and column.taken[-1] == y for column, y in zip(columns, row, strict=True)]
         alone = sum(same) <= max(0.2 * len(row), 1)
         verdicts[i] = [column.judge(y, alone) for column, y in zip(columns, row, strict=True)]
+        jumps = [c for c, verdict in zip(columns, verdicts[i], strict=True) if verdict == 1 and len(c.held) == 1]
+        if len(jumps) >= max(0.2 * len(row), 2):
+            for column in jumps:
+                column.need = 2.0
     return verdicts
 
 

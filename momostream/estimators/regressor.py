@@ -135,9 +135,10 @@ class MOMoGPRegressor(RegressorBatches, base.MultiTargetRegressor):
 
     Notes
     -----
-    Calls from several threads are safe: they wait for each other. Missing inputs are replaced by the mean of their
-    column so far, missing targets are skipped; keys may come, go and change their order, and a new target may join. A
-    row without any target changes nothing. An error leaves the model as it was.
+    Calls from several threads are safe: they wait for each other. Missing inputs are replaced by a guess between
+    their last value and the mean of their column, as far as values persist; missing targets are skipped; keys may come,
+    go and change their order, and a new target may join. A row without any target changes nothing. An error leaves the
+    model as it was.
 
     Examples
     --------
@@ -301,7 +302,7 @@ class MOMoGPRegressor(RegressorBatches, base.MultiTargetRegressor):
         Parameters
         ----------
         x
-            Inputs by name; unknown ones are ignored, missing ones replaced by the mean of their column.
+            Inputs by name; unknown ones are ignored, missing ones guessed from their last values.
         with_dist
             Return a `momostream.distributions.prediction.Prediction`, the joint distribution, instead of the means.
         id

@@ -18,6 +18,7 @@ __all__ = [
     "learn_lags_rows",
     "learn_linear",
     "learn_moments",
+    "fill_missing",
     "learn_pattern",
     "predict_lags",
     "predict_lags_rows",
@@ -49,8 +50,11 @@ LOOK_EVERY, LOOKS = 16, 3.0
 # discounted number.
 SEASON, FOUND, AGREED, SEEN, MASS = range(5)
 # Rows of `residuals` after squares and masses of three predictions: least change of a target so far, infinite before
-# the first, and whether its last value was a repetition.
-FINEST, REPEATED = 6, 7
+# the first, whether its last value was a repetition, and for how many rows it has been missing.
+FINEST, REPEATED, MISSED = 6, 7, 8
+# A missing target is taken to have been as predicted, for so many rows. The error of the first reading after a gap is
+# that of several rows: it is cut at this many deviations.
+MOST_FILLED, GAP_CUT = 60.0, 2.0
 
 
 @kernel(void(ro(1), ro(2), ro(2), ro(2), f8, rw(1)))
@@ -143,8 +147,8 @@ def predict_lags(
 ):
     """Predict the change of `y` by a linear regression on all features, by one on the `short` first ones, and as zero.
 
-    `P` (2, width, width) and `B` (2, width, targets) belong to the regressions. `residuals` (8, targets) holds the
-    discounted squares of the errors of the three predictions, their mass, and what `FINEST` and `REPEATED` name.
+    `P` (2, width, width) and `B` (2, width, targets) belong to the regressions. `residuals` (9, targets) holds the
+    discounted squares of the errors of the three predictions, their mass, and what is named by `FINEST` and after it.
     `pattern` (2, targets, rows), `clock` (5) and `fits` (2, targets, 6) hold what the errors repeat from season to
     season, which is added to both regressions.
     Sets `location` and `std` (4, targets), the last of an expert that has a deviation only where the last value was a
@@ -171,6 +175,28 @@ def predict_lags(
             std[k, p] = math.sqrt(square * c[k] if k < 2 else square)
         location[3, p] = last
         std[3, p] = READING * residuals[FINEST, p] if residuals[REPEATED, p] > 0.0 else math.inf
+
+
+@kernel(void(ro(1), ro(2), ro(2), rw(2), rw(1)))
+def fill_missing(y, means, past_y, residuals, filled):
+    """Set `filled` to the targets `y`, missing ones to what the best of the three predictions expected."""
+    for p in range(y.shape[0]):
+        filled[p] = y[p]
+        if math.isnan(y[p]) and residuals[MISSED, p] < MOST_FILLED:
+            change = 0.0
+            least = residuals[2, p]
+            for k in range(2):
+                if residuals[k, p] < least:
+                    least = residuals[k, p]
+                    change = means[2 + k, p]
+            filled[p] = past_y[0, p] + change
+
+
+@kernel(f8(f8, f8, f8))
+def _cut_error(error, squares, mass):
+    """An error cut at `GAP_CUT` deviations of the errors before."""
+    most = GAP_CUT * math.sqrt(squares / mass) if mass > 0.0 else math.inf
+    return min(max(error, -most), most)
 
 
 @kernel(void(ro(1), ro(1), rw(2), rw(2)))
@@ -348,7 +374,13 @@ def learn_lags(
             if change[p] != 0.0:
                 residuals[FINEST, p] = min(residuals[FINEST, p], abs(change[p]))
             residuals[REPEATED, p] = 1.0 if change[p] == 0.0 and residuals[FINEST, p] < math.inf else 0.0
-    remember(x, y, past_x, past_y)
+    fill_missing(y, means, past_y, residuals, error)
+    remember(x, error, past_x, past_y)
+    for p in range(change.shape[0]):
+        known = not math.isnan(change[p])
+        if known and residuals[MISSED, p] > 0.0:
+            change[p] = means[0, p] + _cut_error(change[p] - means[0, p], residuals[0, p], residuals[3, p])
+        residuals[MISSED, p] = 0.0 if known else residuals[MISSED, p] + 1.0
     for k in range(3):
         for p in range(change.shape[0]):
             if math.isnan(change[p]):
@@ -529,12 +561,22 @@ def solve_lags(width, penalty, A, C, scratch, work, P, B):
 
 @kernel(void(ro(2), rw(2)))
 def learn_moments(rows, moments):
-    """Update count, mean and sum of squared deviations (3, columns) of each column; NaN is skipped."""
+    """Update what is known of each column, `moments` (6, columns); NaN is skipped.
+
+    Count, mean and sum of squared deviations; the last value and the rows since then; the sum of the products of
+    successive deviations.
+    """
     for i in range(rows.shape[0]):
         row = rows[i]
         for k in range(row.shape[0]):
-            if not math.isnan(row[k]):
-                moments[0, k] += 1.0
-                away = row[k] - moments[1, k]
-                moments[1, k] += away / moments[0, k]
-                moments[2, k] += away * (row[k] - moments[1, k])
+            if math.isnan(row[k]):
+                moments[4, k] += 1.0
+                continue
+            moments[0, k] += 1.0
+            away = row[k] - moments[1, k]
+            if moments[4, k] == 0.0 and moments[0, k] > 1.0:
+                moments[5, k] += away * (moments[3, k] - moments[1, k])
+            moments[1, k] += away / moments[0, k]
+            moments[2, k] += away * (row[k] - moments[1, k])
+            moments[3, k] = row[k]
+            moments[4, k] = 0.0

@@ -19,23 +19,32 @@ GOOD, JUMP, CODE, STUCK = 0, 1, 2, 3
 N, LAST, GAP, RUN, REPEATS, MOVES, HELD, HELD_AT, NEED, SINCE = range(10)
 # The three largest changes, highest and lowest readings, the same before the last change of level, longest runs.
 CHANGES, HIGH, LOW, BEFORE, RUNS = 10, 13, 16, 19, 28
-N_STATE = 31
+# Mean change, sum of the changes of held readings, changes of level that were taken up, readings set aside since the
+# last one that was taken.
+MEAN_CHANGE, HELD_CHANGES, TAKEN, ASIDE = 31, 32, 33, 34
+N_STATE = 35
 
 # Nothing is judged before this many moves; criteria are stricter, by a part of so many moves, while there are few. A
 # column that has rested through so many readings is judged after fewer moves, if the jump is so many times the last
 # reading: a pegged rate that is set anew jumps by less.
 LEAST_MOVES, YOUNG, MATURE, MATURE_MOVES, RESTING_JUMP = 30.0, 100.0, 200.0, 5.0, 2.0
+# Its moves before are held for a reading, if they are so many times the largest.
+FIRST_JUMP = 4.0
 # A reading out of range by this part of the range, after a jump of so many of the largest usual changes. A column that
 # rests in this share of its readings, such as a pegged rate, has shown little of its range: more is asked of it.
-OUTSIDE, FAR_JUMP, RESTING, RESTING_OUTSIDE = 0.5, 2.0, 0.3, 4.0
+OUTSIDE, FAR_JUMP, RESTING, RESTING_OUTSIDE, FAR_OUTSIDE = 0.5, 2.0, 0.3, 4.0, 2.0
 # The largest change over the third largest, at most: heavy tails make the criteria stricter.
 HEAVIEST = 4.0
-# Held readings after which a change of level is taken up: for a jump that is just too far (a turbine that leaves its
-# rated power after days) and up to so many doublings of it, more for each further doubling, at
-# most, for equal readings of a series that otherwise moves, for codes of missing readings. A column with fewer readings
-# than `MATURE` has not shown its range yet (radiation before the first sunrise): a few readings are enough.
-FIRST_NEED, NEED_PER_DOUBLING, MOST_NEED, EQUAL_NEED, CODE_NEED = 2.0, 6.0, 50.0, 24.0, 200.0
-YOUNG_NEED, FREE_DOUBLINGS = 2.0, 2.0
+# Held readings after which a change of level is taken up. Of a column that jumps alone, so many, and from so many
+# doublings of the usual jump on more for each further one, at most; half as many for each change of level that was
+# taken up before; fewer if their changes are like those before, within this factor (in other units they are not), or
+# if this share of the columns jumps together, as a machine does. For equal readings of a series that otherwise moves,
+# and for codes of missing readings. A column with fewer readings than `MATURE` has not shown its range yet (radiation
+# before the first sunrise): a few readings are enough.
+LONE_NEED, NEED_PER_DOUBLING, MOST_NEED, ALIKE_NEED, ALIKE, FIRST_NEED = 30.0, 6.0, 50.0, 8.0, 1.5, 2.0
+FREE_DOUBLINGS, EQUAL_NEED, CODE_NEED, TOGETHER = 3.0, 24.0, 200.0, 0.2
+# Rows of the mean change.
+MEMORY = 200.0
 # A code counts if it is out of range by this part of the range.
 CODE_OUTSIDE = 0.02
 # A level that a series left so many rows ago is known.
@@ -58,18 +67,22 @@ def _keep_largest(state, at, value, sign):
             state[k], value = value, state[k]
 
 
-@kernel(i8(f8, ro(1), f8, f8, f8))
-def _suspicion(y, state, jump, outside, size):
-    """Whether a reading is a jump too far; `size` is the largest usual change, widened for what is not known."""
+@kernel(i8(ro(1), f8, f8, f8))
+def _suspicion(state, jump, outside, size):
+    """Whether a reading is a jump too far; `size` is the largest usual change."""
     reach = state[HIGH + 2] - state[LOW + 2]
     has_rested = state[N] >= MATURE and jump > RESTING_JUMP * abs(state[LAST])
-    least = MATURE_MOVES if has_rested else LEAST_MOVES
-    if state[MOVES] < least or reach <= 0.0 or size <= 0.0:
+    if has_rested and state[MOVES] < MATURE_MOVES:
+        return JUMP if jump > FIRST_JUMP * state[CHANGES] else GOOD
+    if (not has_rested and state[MOVES] < LEAST_MOVES) or reach <= 0.0 or size <= 0.0:
         return GOOD
-    widened = OUTSIDE * (1.0 + YOUNG / state[MOVES]) * reach
-    if state[REPEATS] > RESTING * state[N]:
-        widened = max(widened, RESTING_OUTSIDE * reach)
-    return JUMP if outside > widened and jump > FAR_JUMP * size else GOOD
+    young = 1.0 + YOUNG / state[MOVES]
+    least = OUTSIDE * young * reach
+    if state[MOVES] < MATURE and state[REPEATS] > RESTING * state[N]:
+        least = max(least, RESTING_OUTSIDE * reach)
+    if outside > least and jump > FAR_JUMP * young * size:
+        return JUMP
+    return JUMP if outside > FAR_OUTSIDE * least and jump > size else GOOD
 
 
 @kernel(i8(f8, rw(1)))
@@ -91,26 +104,34 @@ def _hold(y, jump, outside, size, verdict, state):
     step = abs(y - state[HELD_AT])
     if state[HELD] > 0.0 and step <= max(2.0 * usual, 0.5 * abs(state[HELD_AT] - state[LAST])):
         state[HELD] += 1.0
+        state[HELD_CHANGES] += step
     else:
         state[HELD] = 1.0
+        state[HELD_CHANGES] = 0.0
         state[NEED] = EQUAL_NEED
-        if within:
+        if within or state[N] < MATURE or state[MOVES] < MATURE_MOVES:
             state[NEED] = FIRST_NEED
         elif size > 0.0:
             doublings = max(math.log2(jump / (FAR_JUMP * size)) - FREE_DOUBLINGS, 0.0)
-            most = MOST_NEED if state[N] >= MATURE else YOUNG_NEED
-            state[NEED] = min(FIRST_NEED + NEED_PER_DOUBLING * doublings, most)
+            need = min(LONE_NEED + NEED_PER_DOUBLING * doublings, MOST_NEED)
+            state[NEED] = max(need * 0.5 ** state[TAKEN], FIRST_NEED)
     need = state[NEED]
     if verdict == CODE:
         need = CODE_NEED
     elif step == 0.0 and state[REPEATS] < 0.2 * state[N] and y != 0.0:
         need = max(need, EQUAL_NEED)
+    elif state[HELD] >= ALIKE_NEED and need <= LONE_NEED:
+        mean = state[HELD_CHANGES] / (state[HELD] - 1.0)
+        if state[MEAN_CHANGE] < ALIKE * mean and mean < ALIKE * state[MEAN_CHANGE]:
+            need = min(need, ALIKE_NEED)
     state[HELD_AT] = y
     if state[HELD] < need:
         return 0
     for k in range(9):
         state[BEFORE + k] = state[CHANGES + k]
     state[SINCE] = 0.0
+    if verdict == JUMP and state[NEED] > FIRST_NEED:
+        state[TAKEN] += 1.0
     # A jump within the range is a way of the series; beyond it, the steps at the new level are.
     change = jump if within else step
     for _ in range(1 if within else 3):
@@ -139,12 +160,13 @@ def judge_reading(codes, y, alone, state):
     verdict = GOOD
     outside = 0.0
     size = 0.0
-    if state[N] >= 8.0 and state[MOVES] >= 3.0 and not same:
+    if state[N] >= 8.0 and (state[MOVES] >= 3.0 or state[N] >= MATURE) and not same:
         usual = state[CHANGES + 2]
         outside = max(y - state[HIGH + 2], state[LOW + 2] - y, 0.0)
         heavy = math.sqrt(min(state[CHANGES] / usual, HEAVIEST)) if usual > 0.0 else 1.0
-        size = usual * apart * heavy * (1.0 + YOUNG / state[MOVES])
-        verdict = _suspicion(y, state, jump, outside, size)
+        # Readings that were set aside do not widen what the next one may be.
+        size = usual * heavy * math.sqrt(1.0 + state[GAP] - state[ASIDE])
+        verdict = _suspicion(state, jump, outside, size)
         if verdict == JUMP or (outside > CODE_OUTSIDE * (state[HIGH + 2] - state[LOW + 2]) and jump > usual):
             for k in range(codes.shape[0]):
                 if y == codes[k]:
@@ -156,6 +178,7 @@ def judge_reading(codes, y, alone, state):
                 for k in range(9):
                     state[CHANGES + k] = state[BEFORE + k]
                 state[SINCE] = NEVER
+                state[TAKEN] = max(state[TAKEN] - 1.0, 0.0)
                 verdict = GOOD
                 jump = 0.0
     state[SINCE] += 1.0
@@ -171,8 +194,13 @@ def judge_reading(codes, y, alone, state):
     if verdict != GOOD:
         if _hold(y, jump, outside, size, verdict, state) == 0:
             state[GAP] += 1.0
+            state[ASIDE] += 1.0
             return verdict
         jump = 0.0
+    elif state[HELD] > 0.0 and state[MOVES] < MATURE_MOVES:
+        # The first moves of a column that has always rested are remembered even if they do not last.
+        state[MOVES] += 1.0
+        _keep_largest(state, CHANGES, abs(state[HELD_AT] - state[LAST]), 1.0)
     state[HELD] = 0.0
     if same:
         state[REPEATS] += 1.0
@@ -184,9 +212,24 @@ def judge_reading(codes, y, alone, state):
     for k in range(CHANGES, CHANGES + 3):
         state[k] *= FADE
     state[N] += 1.0
+    state[MEAN_CHANGE] += (jump / apart - state[MEAN_CHANGE]) / min(state[N], MEMORY)
     state[LAST] = y
     state[GAP] = 0.0
+    state[ASIDE] = 0.0
     return GOOD
+
+
+@kernel(void(ro(1), rw(2)))
+def _jump_together(verdicts, states):
+    """Columns that leave their range in the same row have company: it is the machine that jumps, not a sensor."""
+    n_jumps = 0
+    for j in range(verdicts.shape[0]):
+        if verdicts[j] == JUMP and states[j, HELD] == 1.0:
+            n_jumps += 1
+    if n_jumps >= max(TOGETHER * verdicts.shape[0], 2.0):
+        for j in range(verdicts.shape[0]):
+            if verdicts[j] == JUMP and states[j, HELD] == 1.0:
+                states[j, NEED] = FIRST_NEED
 
 
 @kernel(i8(ro(1), rw(2), rw(2), rw(2)))
@@ -198,6 +241,7 @@ def screen_rows(codes, rows, states, verdicts):
     """
     n_bad = 0
     for i in range(rows.shape[0]):
+        before = n_bad
         n_same = 0
         for j in range(rows.shape[1]):
             if states[j, N] > 0.0 and rows[i, j] == states[j, LAST]:
@@ -210,4 +254,6 @@ def screen_rows(codes, rows, states, verdicts):
                 n_bad += 1
                 if verdict != STUCK:
                     rows[i, j] = math.nan
+        if n_bad > before:
+            _jump_together(verdicts[i], states)
     return n_bad

@@ -213,22 +213,21 @@ class Autoregression(DiscountedRidge):
         return {**super().state(), "next": self._next}
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Restore from `state`, also from that of a version that knew no seasons."""
+        """Restore from `state`, also from that of a version that knew no seasons and counted no gaps."""
         n_targets = state["C"].shape[1]
         if "pattern" not in state:
-            residuals = _no_residuals(n_targets)
-            residuals[: len(state["residuals"])] = state["residuals"]
             fresh = Autoregression(state["past_x"].shape[1], n_targets)
-            seasons = {name: getattr(fresh, name) for name in ("echo", "pattern", "clock", "fits")}
-            state = {**state, **seasons, "residuals": residuals}
-        super().restore(state)
+            state = {**state, **{name: getattr(fresh, name) for name in ("echo", "pattern", "clock", "fits")}}
+        residuals = _no_residuals(n_targets)
+        residuals[: len(state["residuals"])] = state["residuals"]
+        super().restore({**state, "residuals": residuals})
         self._next = state["next"]
         self._scratch()
 
 
 def _no_residuals(n_targets: int) -> Array:
     """Squares and masses of no errors, and no change so far."""
-    residuals = np.zeros((8, n_targets))
+    residuals = np.zeros((9, n_targets))
     residuals[FINEST] = np.inf
     return residuals
 

@@ -123,7 +123,7 @@ class StreamModel:
         # A product with itself is the cheapest way to find a NaN.
         if math.isnan(point.dot(point)):
             gaps = np.isnan(point)
-            point[gaps] = np.concatenate([[0.0], self.inputs.mean])[gaps]
+            point[gaps] = np.concatenate([[0.0], self.inputs.guess])[gaps]
         key = point.tobytes()
         if key != self._predicted or not circuits.holds(self._token):
             self._token = circuits.predict_trees(point, self._tree_location, self._tree_std)
@@ -226,9 +226,9 @@ class StreamModel:
     def _learn_block(self, X: Array, Y: Array, times: Array) -> None:
         points = np.column_stack([times, X])
         if np.isnan(points).any():
-            # A missing input takes the mean of the rows before it.
+            # A missing input is guessed from the rows before it.
             for i, x in enumerate(X):
-                points[i, 1:] = np.where(np.isnan(x), self.inputs.mean, x)
+                points[i, 1:] = np.where(np.isnan(x), self.inputs.guess, x)
                 self.inputs.learn(np.ascontiguousarray(x))
         else:
             self.inputs.learn_rows(np.ascontiguousarray(X))
@@ -249,7 +249,7 @@ class StreamModel:
         self, X: Array, times: Array, names: tuple[Hashable, ...] | None = None, wrap: Wrap | None = None
     ) -> Distribution:
         """The distribution of many rows, all given the rows learnt so far."""
-        points = np.column_stack([times, np.where(np.isnan(X), self.inputs.mean, X)])
+        points = np.column_stack([times, np.where(np.isnan(X), self.inputs.guess, X)])
         if not self._is_stacked:
             return _many_mixtures(self, points, names)
         plane_rows, n = self._new_planes(len(X)), len(self.trees)
@@ -372,7 +372,7 @@ class StreamModel:
         if model.lags is not None:
             model.lags.restore(state["lags"])
         model.stack.restore(state["stack"])
-        model.inputs.moments = state["inputs"].copy()
+        model.inputs = RunningMoments.from_state(state["inputs"])
         model.log_evidence[: len(state["log_evidence"])] = state["log_evidence"]
         model._bind()
         return model

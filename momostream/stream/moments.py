@@ -13,7 +13,7 @@ Array = NDArray[np.float64]
 
 
 class RunningMoments:
-    """Count, mean and sum of squared deviations of each column so far; NaN is skipped.
+    """Count, mean, sum of squared deviations and persistence of each column so far; NaN is skipped.
 
     Examples
     --------
@@ -25,7 +25,7 @@ class RunningMoments:
     """
 
     def __init__(self, n_columns: int) -> None:
-        self.moments = np.zeros((3, n_columns))
+        self.moments = np.zeros((6, n_columns))
 
     def learn(self, row: Array) -> None:
         """Take a row in."""
@@ -45,8 +45,34 @@ class RunningMoments:
         """Mean of each column."""
         return self.moments[1]
 
+    @property
+    def guess(self) -> Array:
+        """Value of each column in the next row, if it is missing: between the last one and the mean.
+
+        The share of the last value is the correlation of successive values, to the power of the rows since then.
+
+        Examples
+        --------
+        >>> moments = RunningMoments(2)
+        >>> rng = np.random.default_rng(0)
+        >>> moments.learn_rows(np.column_stack([np.sin(np.arange(200.0) / 30.0), rng.normal(size=200)]))
+        >>> moments.moments[3].round(1), moments.mean.round(1), moments.guess.round(1)
+        (array([0.3, 0.6]), array([0., 0.]), array([0.3, 0. ]))
+        """
+        _, mean, squares, last, gap, products = self.moments
+        persistence = np.clip(products / np.where(squares > 0.0, squares, 1.0), 0.0, 1.0)
+        guess: Array = mean + persistence ** (1.0 + gap) * (last - mean)
+        return guess
+
     def widen(self, first: Array) -> None:
         """Add columns whose mean is this until they are seen."""
-        new = np.zeros((3, len(first)))
+        new = np.zeros((6, len(first)))
         new[1] = first
         self.moments = np.hstack([self.moments, new])
+
+    @classmethod
+    def from_state(cls, moments: Array) -> RunningMoments:
+        """Restore from `moments`; those of earlier versions end with the sum of squared deviations."""
+        restored = cls(moments.shape[1])
+        restored.moments[: len(moments)] = moments
+        return restored

@@ -1,15 +1,18 @@
 """Gross errors of sensors, set aside before a model sees them: `Readings`.
 
 A reading is set aside if nothing that its column has shown explains it: a *jump* out of the range by half of it, and
-by a multiple of the largest changes so far; or a *code* for a missing reading, such as -9999, out of the range. To the
-model it is a missing reading. If the next readings stay at the new level, they are a change of level, and taken up:
-after two for a jump up to four times too far, or as long as the column is young; six more for each doubling of it, at
-most 50; codes after 200, equal readings after 24. A *stuck* sensor, which repeats a reading far longer than it ever has
-while other columns move, is counted, for 60 rows at most, and its readings stay: they are nothing unseen.
+by a multiple of the largest changes so far, or out of the range by all of it; or a *code* for a missing reading, such
+as -9999, out of the range. To the model it is a missing reading. If the next readings stay at the new level, they are a
+change of level, and taken up: after 30, and more for a jump of more than eight times the usual, up to 50, half as many
+for each change of level that was taken up before; after eight if their changes are as large as those before, which
+those of a run in other units are not; after two if a fifth of the columns jumps together, or the column is young; codes
+after 200. A *stuck* sensor, which repeats a reading far longer than it ever has while other columns move, is counted,
+for 60 rows at most, and its readings stay: they are nothing unseen.
 
 The criteria use ranks (the third largest change, the third highest and lowest reading), so that one error among the
 first readings does not hide the next. Nothing but codes is judged before a column has moved 30 times; five times if it
-has rested through 200 readings, and the jump is more than twice the last one.
+has rested through 200 readings, and the jump is more than twice the last one. Of such a column, the first five moves
+are held for a reading if they are the largest by far.
 """
 
 from __future__ import annotations
@@ -128,7 +131,7 @@ class Readings:
         """Restore from `state`."""
         readings = cls(state["counts"].shape[1])
         readings.n_rows = state["n_rows"]
-        readings._states, readings.counts, readings.newest = (
-            state[key].copy() for key in ("states", "counts", "newest")
-        )
+        readings.counts, readings.newest = state["counts"].copy(), state["newest"].copy()
+        # Entries that earlier versions did not have come last.
+        readings._states[:, : state["states"].shape[1]] = state["states"]
         return readings

@@ -39,6 +39,8 @@ Numbers = NDArray[np.int64]
 GONE = "gone"
 # Outputs that hyper-parameters are tuned for, at most: steps of a forecast resemble each other.
 TUNED_OUTPUTS = 48
+# A leaf is tuned on its rows without gaps if they are at least this share of all.
+COMPLETE = 0.5
 # Degrees of freedom of a leaf's distribution are at least these.
 LEAST_DOF = 2.5
 
@@ -425,7 +427,13 @@ class Tree:
         if len(numbers) > growth.tuning_points:
             numbers = np.sort(self.rng.choice(numbers, growth.tuning_points, replace=False))
         X, Y = leaf.data(numbers)
-        seen = ~np.isnan(Y).all(axis=1)
+        if Y.shape[1] > TUNED_OUTPUTS:
+            Y = Y[:, np.linspace(0, Y.shape[1] - 1, TUNED_OUTPUTS).round().astype(np.intp)]
+        gaps = np.isnan(Y)
+        # A gap that counts as the mean is a hole in a smooth function, and looks like noise.
+        seen = ~gaps.any(axis=1)
+        if seen.sum() < COMPLETE * len(X):
+            seen = ~gaps.all(axis=1)
         X, Y = X[seen], Y[seen]
         if len(X) < 4:
             return None
@@ -434,8 +442,6 @@ class Tree:
         if leaf.prior_theta is not None:
             # A child resembles its parent; what it learns on fewer rows should not stray far.
             prior = prior.about(_heard(leaf.prior_theta, prior), growth.child_width)
-        if Y.shape[1] > TUNED_OUTPUTS:
-            Y = Y[:, np.linspace(0, Y.shape[1] - 1, TUNED_OUTPUTS).round().astype(np.intp)]
         offset, scale = standardisation(Y)
         # In C order, as a search that is loaded has it: sums over another order differ in their last bits.
         R = np.ascontiguousarray((Y - offset) / scale)

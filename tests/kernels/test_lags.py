@@ -7,7 +7,7 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 from momostream.kernels import lags as kernel
-from momostream.kernels.lags import find_season, lag_features, learn_linear, predict_linear, remember
+from momostream.kernels.lags import fill_missing, find_season, lag_features, learn_linear, predict_linear, remember
 from momostream.kernels.scalar import NOT_POSITIVE_DEFINITE, NU0, OK
 from momostream.stream import lags as stream_lags
 from momostream.stream.lags import Autoregression
@@ -46,6 +46,39 @@ def test_remember_moves_the_past_and_keeps_what_is_missing():
         remember(np.array([x]), np.array(y), past_x, past_y)
         assert_array_equal(past_y, after)
     assert_array_equal(past_x, [[4.0], [3.0]])
+
+
+def test_a_missing_target_is_taken_to_have_been_as_predicted():
+    # The second regression has the least errors of the first target, no change those of the second, and the third has
+    # been missing for too long.
+    residuals = np.zeros((9, 3))
+    residuals[:3] = [[3.0, 3.0, 1.0], [1.0, 2.0, 2.0], [2.0, 1.0, 3.0]]
+    residuals[kernel.MISSED] = [0.0, 0.0, kernel.MOST_FILLED]
+    means = np.arange(12.0).reshape(4, 3)
+    filled = np.empty(3)
+    fill_missing(np.full(3, np.nan), means, np.full((3, 3), 100.0), residuals, filled)
+    assert_array_equal(filled, [109.0, 100.0, np.nan])
+    fill_missing(np.array([7.0, np.nan, 8.0]), means, np.full((3, 3), 100.0), residuals, filled)
+    assert_array_equal(filled, [7.0, 100.0, 8.0])
+
+
+def test_the_first_reading_after_a_gap_is_learnt_with_caution():
+    rng = np.random.default_rng(17)
+    lags, location, std = Autoregression(0, 1), *np.empty((2, 4, 1))
+    y = np.sin(np.arange(200.0) / 5.0) + 0.01 * rng.normal(size=200)
+    for t, value in enumerate(y):
+        lags.predict(np.empty(0), location, std)
+        if t == 160:
+            # Ten values were filled: the prediction has kept to the wave.
+            assert abs(location[0, 0] - value) < 0.3 < abs(y[149] - value)
+            deviation, expected = np.sqrt(lags.residuals[0, 0] / lags.residuals[3, 0]), lags._means[0, 0]
+        lags.learn(np.empty(0), np.array([np.nan if 150 <= t < 160 else value + 9.0 * (t == 160)]))
+        if t == 160:
+            learnt = lags._targets[lags._n_waiting - 1, 0]
+            assert learnt == pytest.approx(expected + kernel.GAP_CUT * deviation)
+            assert lags.past_y[0, 0] == value + 9.0
+        if lags.is_due:
+            lags.refresh()
 
 
 @pytest.mark.parametrize("forgetting", [1.0, 0.98])
@@ -146,8 +179,9 @@ def test_the_pattern_of_errors_is_its_slow_twin(season, missing, monkeypatch):
         if last is not None:
             squares, mass = lags.residuals[0], lags.residuals[3]
             with np.errstate(invalid="ignore"):
-                twin.learn(y - last, means, np.sqrt(squares / mass), mass > 4)
-        last = y if last is None else np.where(np.isnan(y), last, y)
+                # The change since a value that was filled, cut, is what is learnt.
+                twin.learn(lags._targets[lags._n_waiting - 1], means, np.sqrt(squares / mass), mass > 4)
+        last = y
         if lags.is_due:
             lags.refresh()
     assert_allclose(lags.echo, twin.echo(), rtol=1e-7, atol=1e-9)

@@ -40,3 +40,24 @@ def test_moments_of_no_columns():
     moments = RunningMoments(0)
     moments.learn(np.empty(0))
     assert moments.mean.shape == (0,)
+
+
+def test_a_missing_value_is_guessed_from_the_last_one_as_far_as_values_persist(rng):
+    wave, noise = 5.0 + np.sin(np.arange(300.0) / 20.0), 5.0 + rng.normal(size=300)
+    moments = RunningMoments(3)
+    moments.learn_rows(np.column_stack([wave, noise, np.full(300, 2.0)]))
+    assert abs(moments.guess[0] - wave[-1]) < 0.01
+    assert abs(moments.guess[1] - noise.mean()) < 0.2 * abs(noise[-1] - noise.mean())
+    assert moments.guess[2] == 2.0
+    for _ in range(5000):
+        moments.learn(np.full(3, np.nan))
+    assert_allclose(moments.guess, moments.mean, atol=1e-3)
+
+
+def test_moments_of_earlier_versions_are_restored():
+    earlier = np.array([[2.0], [3.0], [1.0]])
+    moments = RunningMoments.from_state(earlier)
+    assert_array_equal(moments.moments[:3], earlier)
+    assert_array_equal(moments.guess, [3.0])
+    moments.learn(np.array([4.0]))
+    assert moments.mean == [10.0 / 3.0]

@@ -58,6 +58,45 @@ def test_units_that_are_swapped_for_a_while_are_not_taken_up():
     assert_array_equal(set_aside(y), np.arange(250, 262))
 
 
+@pytest.mark.parametrize("factor", [3.6, 1.0 / 3.6, 1000.0, 0.001, 100.0])
+def test_other_units_are_told_from_a_change_of_level_by_their_changes(factor):
+    y = walk()
+    y[250:279] *= factor
+    assert_array_equal(set_aside(y), np.arange(250, 279))
+
+
+def test_other_units_for_good_are_taken_up_within_tens_of_rows():
+    y = walk(seed=3)
+    y[250:] *= 3.6
+    assert 20 <= set_aside(y).size <= 60
+
+
+def test_a_series_that_changes_its_level_again_and_again_is_believed_sooner():
+    y = walk(4000, seed=4)
+    y[1000:] += 100.0
+    y[2000:] += 200.0
+    y[3000:] += 400.0
+    found = set_aside(y)
+    counts = [((found >= start) & (found < start + 500)).sum() for start in (1000, 2000, 3000)]
+    assert counts[0] > counts[1] >= counts[2] >= 1
+
+
+def test_columns_that_jump_together_are_believed_at_once():
+    rows = np.column_stack([walk(seed=seed) for seed in range(6)])
+    rows[250:, :3] += 200.0
+    Readings(6).screen(rows)
+    assert_array_equal(np.unique(np.argwhere(np.isnan(rows))[:, 0]), [250])
+
+
+def test_the_first_moves_of_a_column_at_rest_are_held_for_a_reading():
+    flag = np.zeros(600)
+    flag[[300, 330, 360]] = 1.0
+    flag[400:] = 1.0
+    assert_array_equal(set_aside(flag), [300])
+    flag[300] = 5000.0
+    assert_array_equal(set_aside(flag), [300])
+
+
 def test_an_angle_that_wraps_loses_one_reading_at_first():
     angle = np.arange(0.0, 9.0 * 360.0, 3.0) % 360.0
     found = set_aside(angle)

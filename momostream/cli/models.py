@@ -140,11 +140,28 @@ def open_fleet(
         now: dict[str, Any] = {"plan": dict(vars(plan)), "settings": settings, "share": share, "kin": warm_start}
         if about:
             before, asked = ({**said, **said["plan"], **said["settings"]} for said in (about, now))
-            must_agree(before, {name: value for name, value in asked.items() if name not in {"plan", "settings"}})
+            left_out = {"plan", "settings"} | ({"targets", "inputs"} if may_change_columns(before, asked) else set())
+            must_agree(before, {name: value for name, value in asked.items() if name not in left_out})
         settings = {"seed": 0} | about.get("settings", {}) | settings
         with Fleet(make_model(plan, settings), store=opened, memory_budget=memory, warm_start=warm_start) as fleet:
             fleet.about = now | {"settings": settings}
             yield fleet
+
+
+def may_change_columns(before: dict[str, Any], asked: dict[str, Any]) -> bool:
+    """Whether models can continue with other targets and inputs: sensors were added or dropped, and none changes sides.
+
+    Examples
+    --------
+    >>> before = {"targets": ("power", "wind"), "inputs": ()}
+    >>> may_change_columns(before, {"targets": ("power", "wind", "temperature"), "inputs": ()})
+    True
+    >>> may_change_columns(before, {"targets": ("power",), "inputs": ("wind",)})
+    False
+    """
+    targets, inputs = set(asked["targets"]), set(asked["inputs"])
+    stays = not inputs & set(before["targets"]) and not targets & set(before["inputs"])
+    return stays and bool(targets & set(before["targets"]))
 
 
 def must_agree(before: dict[str, Any], asked: dict[str, Any]) -> None:

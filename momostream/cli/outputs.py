@@ -113,8 +113,13 @@ def _format_of(run: Run, output: str, format: LineFormat | None) -> str:
     asked: str = before or by_name if format is None else format.value
     if is_database(output) and asked != "jsonl":
         raise ValueError(f"{without_password(output)}: predictions for a database cannot be written as {asked}")
-    if before is not None:
+    if before is not None and run.position is not None:
         must_agree({"format": before}, {"format": asked})
+        # Earlier versions did not say, and targets could not change.
+        targets = run.position.more.get("targets")
+        if before == "csv" and targets not in (None, list(run.plan.targets)):
+            # Lines with other columns need a file of their own.
+            del run.commits.files["outputs"]
     return asked
 
 

@@ -144,6 +144,13 @@ class ColumnChoice:
             if self._first and (not name or name not in self._first):
                 raise BadRow(f"does not exist{_did_you_mean(name, self.columns)}", name)
 
+    def leave_out_absent(self) -> None:
+        """Do without readings that do not exist, which are missing in every row; not if there is nothing that does."""
+        known = [name for name in self._asked_columns or () if name in self.columns]
+        if self._asked_columns is not None and any(name in self.columns for name in self._asked):
+            self._asked_columns = known
+            self._asked = dict.fromkeys([*known, *(name for name in (self.time, self._key) if name is not None)])
+
     def choose_time(self, n_rows: int) -> None:
         """Find the column of the times, if it was not named; `n_rows` were looked at."""
         if not self._finds_time:

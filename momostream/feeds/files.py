@@ -124,7 +124,7 @@ class Feed(FileFeed):
     Row(number=2, offset=30, time=None, values={'power': 4.7}, key=None)
     """
 
-    # Whether rows of JSON need not have every column that was asked for.
+    # Whether a header, or the rows of JSON, need not have every column that was asked for.
     _may_lack_columns = False
 
     def __init__(
@@ -353,6 +353,8 @@ class Feed(FileFeed):
     def _choose_columns(self, columns: Sequence[str] | None, time: str | None) -> None:
         """Settle which columns hold readings and which one holds times."""
         choice = ColumnChoice(self._format, columns, time, self.key, self._time_format)
+        if self._format.columns and self._may_lack_columns:
+            choice.leave_out_absent()
         looks = self._look_ahead()
         while not choice.is_settled and (fields := next(looks, None)) is not None:
             choice.look_at(fields)

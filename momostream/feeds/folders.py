@@ -28,7 +28,7 @@ def open_parquet(
 
 
 class _LaterFile(Feed):
-    """A later file of a folder: columns are known, and JSON objects may lack those whose readings are missing."""
+    """A later file of a folder: columns are known, and it may lack some of them, whose readings are then missing."""
 
     _may_lack_columns = True
 
@@ -37,7 +37,8 @@ class Folder:
     r"""All files of a folder, in the order of their names, as one feed.
 
     Files are CSV, JSON lines or line protocol, plain or gzip, or Parquet, by their extension; others, and those whose
-    name begins with a dot, are ignored. All of them must have the columns that were found in the first.
+    name begins with a dot, are ignored. The columns are those of the first; a later file need not have all of them, and
+    readings that it lacks are missing.
 
     Parameters
     ----------

@@ -136,7 +136,8 @@ class Commits:
         more = {
             "feed": self._after, "n_rows": n_rows,
             "files": {name: None if file is None else list(file) for name, file in self.files.items()},
-            "track": track, "format": None if lines is None else lines.format, "lookout": lookout,
+            "track": track, "format": None if lines is None else lines.format,
+            "targets": None if lines is None else list(lines.targets), "lookout": lookout,
         }  # fmt: skip
         # Before the first row of this run, that of the last commit.
         last = self._last or self.resumed

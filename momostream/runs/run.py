@@ -220,7 +220,10 @@ class Run:
             if self.results.track is not None:
                 model = self.fleet.peek(ONLY)
                 scales = None if model is None or model._scales.is_plain else model._scales
-                self.results.track = Track.from_state(state["track"], scales)
+                track = Track.from_state(state["track"], scales)
+                # With other targets, scores begin afresh.
+                if track.targets == self.plan.targets:
+                    self.results.track = track
         except (KeyError, TypeError) as error:
             raise FileFormatError(f"the run in this store does not fit this version ({error})") from error
 

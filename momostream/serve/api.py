@@ -284,7 +284,7 @@ class Interface:
 
     def openapi(self, request: Request) -> Response:
         """``GET /openapi.json``."""
-        return JSONResponse(openapi())
+        return JSONResponse(openapi(self.states))
 
     # ------------------------------------------------------------------ helpers
 

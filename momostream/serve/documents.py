@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from html import escape
 from typing import Any
 
@@ -120,15 +121,15 @@ def _login() -> dict[str, Any]:
     }
 
 
-def openapi() -> dict[str, Any]:
-    """The interface as an OpenAPI 3.1 document.
+def openapi(feeds: Iterable[str] = ()) -> dict[str, Any]:
+    """The interface as an OpenAPI 3.1 document; with the names of feeds, it says which there are.
 
     Examples
     --------
     >>> sorted(openapi()["paths"])[:3]
     ['/about', '/alarms', '/alarms/{id}/acknowledge']
     """
-    return {
+    document = {
         "openapi": "3.1.0",
         "info": {"title": "momostream", "version": __version__, "description": "Rows in; forecasts and alarms out."},
         "paths": {
@@ -161,6 +162,18 @@ def openapi() -> dict[str, Any]:
         },
         "security": [{}, {"token": []}],
     }  # fmt: skip
+    if names := list(feeds):
+        _name_feeds(document["paths"], names)
+    return document
+
+
+def _name_feeds(paths: Any, names: list[str]) -> None:
+    for methods in paths.values():
+        for about in methods.values():
+            about["parameters"] = [
+                each | {"schema": {"type": "string", "enum": names}} if each["name"] == "feed" else each
+                for each in about.get("parameters", [])
+            ]
 
 
 def _feed_paths() -> dict[str, Any]:

@@ -351,16 +351,23 @@ class Machine:
     def restore(self, rows: Sequence[bytes], about: dict[str, Any]) -> None:
         """Continue with rows of an earlier process."""
         n_targets = len(self.plan.targets)
+        # Earlier versions did not say; a sensor that was added since has no values, one that was dropped is left out.
+        before = about.get("targets", list(self.plan.targets))
+        columns = [before.index(name) if name in before else -1 for name in self.plan.targets]
         for data in rows:
-            stamp, values = np.frombuffer(data[:16]), np.frombuffer(data[16:], np.float32)
-            if len(values) != 7 * n_targets:
+            stamp, parts = np.frombuffer(data[:16]), np.frombuffer(data[16:], np.float32)
+            if len(parts) != 7 * len(before):
                 continue
+            parts = np.pad(parts.reshape(7, len(before)), ((0, 0), (0, 1)), constant_values=np.nan)
+            values = parts[:, columns].ravel()
             self.stamps.append(stamp)
             self.values.append(values)
             self.last_number, self.last_time = int(stamp[0]), float(stamp[1])
             self._last = np.where(np.isnan(values[:n_targets]), self._last, values[:n_targets])
         self.n_known, self.time_kind = about["n_rows"], about["time_kind"]
-        self.stored_forecast = about.get("forecast")
+        forecast = about.get("forecast")
+        if forecast is not None and set(self.plan.targets) <= forecast["targets"].keys():
+            self.stored_forecast = forecast
         self.shares = [(at, shares) for at, shares in about.get("shares", [])]
         if len(self.values):
             rolling = self.values.rows(1)[0, 4 * n_targets :].reshape(3, n_targets).astype(np.float64)
@@ -373,7 +380,7 @@ class Machine:
         """What is kept beside the rows."""
         return {
             "n_rows": self.n_rows + self.n_known, "time_kind": self.time_kind, "forecast": self.forecast(),
-            "shares": self.shares,
+            "shares": self.shares, "targets": list(self.plan.targets),
         }  # fmt: skip
 
 

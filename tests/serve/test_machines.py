@@ -97,3 +97,18 @@ def test_alarms_of_neighbouring_rows_are_one():
     assert (first.begin, first.end, first.n_rows) == (0.0, CRITICAL_ROWS + CALM_ROWS - 1, CRITICAL_ROWS + 1)
     assert first.severity == "critical"
     assert (second.is_open, second.severity, second.why) == (True, "warning", "power was 9, expected at most 5")
+
+
+def test_rows_of_an_earlier_process_with_other_sensors():
+    before, after = (Plan(targets, (), "time", 3) for targets in (("power", "wind"), ("wind", "temperature")))
+    machine = Machine("T1", before, 50)
+    kept = []
+    for n in range(1, 6):
+        machine.add(Row(n, n, datetime(2024, 3, 1, n), {"power": 10.0 + n, "wind": 4.0 + n}, "T1"), None)
+        kept.append(machine.newest_row()[1])
+    again = Machine("T1", after, 50)
+    again.restore(kept, machine.about())
+    found = again.history()
+    assert found["targets"]["wind"]["value"] == [5.0, 6.0, 7.0, 8.0, 9.0]
+    assert found["targets"]["temperature"]["value"] == [None] * 5
+    assert again.forecast() is None

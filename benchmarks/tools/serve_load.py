@@ -1,0 +1,196 @@
+"""Load on a server: machines that send by HTTP and by MQTT, open pages, and probes that time single rows."""
+
+from __future__ import annotations
+
+import json
+import random
+import threading
+import time
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
+
+from benchmarks.tools.brokers import Mosquitto
+from benchmarks.tools.serve_farm import Server, json_lines, push_until_accepted, simulated_row, value_of
+
+__all__ = ["LOAD_FARM", "Load"]
+
+LOAD_FARM = """
+[serve]
+address = "127.0.0.1:PORT"
+rate = 5000.0
+history = 360
+[feeds.north]
+key = "machine"
+time = "time"
+targets = ["power", "temperature"]
+horizon = 12
+[feeds.south]
+source = "BROKER"
+key = "machine"
+time = "time"
+targets = ["power", "temperature"]
+horizon = 12
+"""
+FEEDS = ("north", "south")
+# Seconds between two rows of a machine, and between two looks at memory.
+ROW_SECONDS, LOOK_SECONDS = 10.0, 5.0
+# A probe gives up here, and looks this often.
+LATE, PROBE_SECONDS = 30.0, 0.02
+
+
+class Load:
+    """Half of the machines push to the interface, half publish to a broker.
+
+    Parameters
+    ----------
+    folder
+        For stores and broker.
+    n_machines, n_pages
+        Machines in all, and streams of events that are open.
+    """
+
+    def __init__(self, folder: Path, n_machines: int, n_pages: int) -> None:
+        self.n_each, self.n_pages = n_machines // 2, n_pages
+        self.broker = Mosquitto(folder / "broker")
+        self.broker.start()
+        farm = LOAD_FARM.replace("BROKER", self.broker.url("farm/+/rows"))
+        self.server = Server(folder / "farm", farm)
+        self.server.start()
+        self.client = httpx.Client(base_url=self.server.address, timeout=60.0)
+        self.publisher = _publisher(self.broker.port)
+        self.n_sent = 0
+        self.memory: list[tuple[float, int, int]] = []
+        self.latencies: dict[str, list[float]] = {feed: [] for feed in FEEDS}
+        self._stop = threading.Event()
+        self._event_bytes = 0
+
+    def close(self) -> None:
+        """End all."""
+        self._stop.set()
+        self.publisher.disconnect()
+        self.publisher.loop_stop()
+        self.client.close()
+        self.server.stop()
+        self.broker.kill()
+
+    # ------------------------------------------------------------------ an hour of rows, as fast as they are learnt
+
+    def simulate(self, n_rows: int, until: datetime) -> float:
+        """Send so many rows of each machine, the last of them at a time; CPU seconds of the server."""
+        before = self.server.cpu_seconds()
+        for n in range(n_rows):
+            at = until - timedelta(seconds=ROW_SECONDS * (n_rows - n))
+            push_until_accepted(self.client, [simulated_row(m, at, n) for m in range(self.n_each)])
+            for m in range(self.n_each, 2 * self.n_each):
+                self._publish(simulated_row(m, at, n))
+            self.n_sent = n + 1
+            # The server decides how fast time goes.
+            for feed in FEEDS:
+                self.server.wait_for_rows(feed, (n - 1) * self.n_each)
+            self._look()
+        for feed in FEEDS:
+            self.server.wait_for_rows(feed, n_rows * self.n_each)
+        self._look()
+        return self.server.cpu_seconds() - before
+
+    def _publish(self, row: dict[str, Any]) -> None:
+        self.publisher.publish(f"farm/{row['machine']}/rows", json.dumps(row), qos=1)
+
+    def _look(self) -> None:
+        self.memory.append((time.monotonic(), self.n_sent, self.server.resident()))
+
+    # ------------------------------------------------------------------ real time
+
+    def in_real_time(self, seconds: float, n_probes: int) -> dict[str, Any]:
+        """One row of each machine per ten seconds, with open pages; how long rows took to be forecast."""
+        workers = [threading.Thread(target=self._watch, args=(k,), daemon=True) for k in range(self.n_pages)]
+        for worker in workers:
+            worker.start()
+        probes: list[threading.Thread] = []
+        first, rng = time.monotonic(), random.Random(0)
+        cpu, before = self.server.cpu_seconds(), self.server.metrics()
+        n_machines = 2 * self.n_each
+        n_slots = int(seconds / ROW_SECONDS * n_machines)
+        probed = set(rng.sample(range(n_slots), min(n_probes, n_slots)))
+        late_by = 0.0
+        for slot in range(n_slots):
+            due = first + slot * ROW_SECONDS / n_machines
+            time.sleep(max(0.0, due - time.monotonic()))
+            late_by = max(late_by, time.monotonic() - due)
+            # The machines of both feeds in turn.
+            m = slot // 2 % self.n_each + (slot % 2) * self.n_each
+            at = datetime.now(UTC)
+            row = simulated_row(m, at, self.n_sent + slot // n_machines)
+            if slot in probed:
+                probes.append(threading.Thread(target=self._probe, args=(FEEDS[slot % 2], row, at), daemon=True))
+                probes[-1].start()
+            if slot % 2:
+                self._publish(row)
+            else:
+                self.client.post("/feeds/north/rows", content=json_lines([row])).raise_for_status()
+            if slot % (n_machines // 2) == 0:
+                self._look()
+        for probe in probes:
+            probe.join(LATE + 5.0)
+        return {
+            "seconds": time.monotonic() - first, "rows": n_slots, "late_by": late_by,
+            "cpu": self.server.cpu_seconds() - cpu, "event_bytes": self._event_bytes,
+            "within": _within(before, self.server.metrics()),
+            "probes": {feed: sorted(found) for feed, found in self.latencies.items()},
+        }  # fmt: skip
+
+    def _probe(self, feed: str, row: dict[str, Any], at: datetime) -> None:
+        """Ask for the forecast of one row until it is there."""
+        sent, query = time.monotonic(), {"key": row["machine"]}
+        with httpx.Client(base_url=self.server.address, timeout=60.0) as client:
+            while (took := time.monotonic() - sent) < LATE:
+                found = client.get(f"/feeds/{feed}/forecasts", params=query).json()
+                if found and found[0]["made"] >= at.timestamp() - 1e-3:
+                    break
+                time.sleep(PROBE_SECONDS)
+        self.latencies[feed].append(took)
+
+    def _watch(self, k: int) -> None:
+        """An open page."""
+        query = {"feed": FEEDS[k % 2], "from": 0, "to": 60}
+        try:
+            with httpx.stream("GET", f"{self.server.address}/events", params=query, timeout=60.0) as stream:
+                for data in stream.iter_bytes():
+                    self._event_bytes += len(data)
+                    if self._stop.is_set():
+                        return
+        except httpx.TransportError:
+            if not self._stop.is_set():
+                raise
+
+
+def _within(before: str, after: str) -> dict[str, float]:
+    """Share of the pushed rows that were forecast within some seconds, by the server's own count."""
+    name = "momostream_row_latency_seconds"
+    total = value_of(after, f'{name}_count{{feed="north"}}') - value_of(before, f'{name}_count{{feed="north"}}')
+    shares = {}
+    for end in ("0.25", "0.5", "1.0", "2.5", "5.0"):
+        key = f'{name}_bucket{{feed="north",le="{end}"}}'
+        shares[end] = (value_of(after, key) - value_of(before, key)) / max(total, 1.0)
+    return shares
+
+
+def _publisher(port: int) -> Any:
+    from paho.mqtt import client as mqtt
+
+    publisher = mqtt.Client(mqtt.CallbackAPIVersion.VERSION2)
+    publisher.max_inflight_messages_set(1000)
+    publisher.connect("127.0.0.1", port)
+    publisher.loop_start()
+    return publisher
+
+
+def flatness(memory: list[tuple[float, int, int]]) -> tuple[float, float]:
+    """Largest resident megabytes in the third and in the last quarter of the rows sent."""
+    sizes = np.array([each[2] for each in memory]) / 1e6
+    n = len(sizes)
+    return float(sizes[n // 2 : 3 * n // 4].max()), float(sizes[3 * n // 4 :].max())

@@ -34,6 +34,7 @@ QUESTIONS = (
     "circuits",
     "choices",
     "fleet",
+    "serve",
 )
 DAY = re.compile(r"^Measured .*?(\d{4}-\d\d-\d\d) by ", re.MULTILINE)
 DURATION = re.compile(r"A full\s+run\s+takes\s+(.+?)[.;,:]", re.DOTALL)

@@ -1,0 +1,101 @@
+"""`momostream serve` is killed while rows are pushed; what it leaves is compared with an undisturbed run."""
+
+from __future__ import annotations
+
+import math
+import random
+import time
+from contextlib import suppress
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from benchmarks.tools.serve_farm import Server, push_until_accepted, value_of
+from momostream.storage.store import Store
+
+__all__ = ["KILL_FARM", "contents", "kill_trial"]
+
+KILL_FARM = """
+[serve]
+address = "127.0.0.1:PORT"
+title = "Test farm"
+history = 100
+[feeds.north]
+key = "turbine"
+time = "time"
+targets = ["power", "temperature"]
+horizon = 6
+sequence = "n"
+commit_seconds = 0.3
+"""
+KEYS = ("T1", "T2")
+# Rows of each machine between two kills, and the fault of the first machine in all of them.
+ROWS_PER_KILL, FIRST_FAULT, FAULT_ROWS = 5, 40, 4
+
+
+def _batch(n: int) -> list[dict[str, Any]]:
+    """The rows of all machines at one time."""
+    at = (datetime(2026, 11, 18) + timedelta(minutes=10 * n)).isoformat()
+    rows = []
+    for key in KEYS:
+        is_fault = key == "T1" and FIRST_FAULT <= n < FIRST_FAULT + FAULT_ROWS
+        power = 60.0 if is_fault else 10.0 + 3.0 * math.sin(n / 5) + 0.1 * math.cos(7.7 * n)
+        rows.append({"turbine": key, "n": n, "time": at, "power": power, "temperature": 40.0 + math.cos(n / 3)})
+    return rows
+
+
+def contents(path: Path) -> tuple[Any, ...]:
+    """Forecasts, alarms, rows by machine, and the number of rejected rows."""
+    with Store(path, read_only=True) as store:
+        outputs = [(number, *output) for number, output in store.outputs()]
+        alarms = [(number, *alarm) for number, alarm in store.alarms()]
+        return outputs, alarms, store.rows(), len(list(store.dead()))
+
+
+def kill_trial(folder: Path, n_kills: int, seed: int = 0) -> dict[str, Any]:
+    """Push rows to a server that is killed at random moments, and to one that is not."""
+    n_rows = max(50, ROWS_PER_KILL * n_kills)
+    began = time.monotonic()
+    found = []
+    for name, kills in (("quiet", 0), ("killed", n_kills)):
+        _push_all(Server(folder / name, KILL_FARM), n_rows, kills, random.Random(seed))
+        found.append(contents(folder / name / "north.db"))
+    quiet, killed = found
+    return {
+        "kills": n_kills, "rows": n_rows * len(KEYS), "seconds": time.monotonic() - began,
+        "forecasts": len(quiet[0]), "alarms": len(quiet[1]),
+        "each_row_once": killed[2] == dict.fromkeys(KEYS, n_rows),
+        "same_forecasts": quiet[0] == killed[0], "same_alarms": quiet[1] == killed[1], "same": quiet == killed,
+    }  # fmt: skip
+
+
+def _push_all(server: Server, n_rows: int, n_kills: int, rng: random.Random) -> None:
+    kill_after = set(rng.sample(range(2, n_rows), n_kills))
+    server.start(wait=False)
+    try:
+        with httpx.Client(base_url=server.address, timeout=10.0) as client:
+            for n in range(1, n_rows + 1):
+                push_until_accepted(client, _batch(n))
+                if n in kill_after:
+                    time.sleep(rng.uniform(0.0, 0.5))
+                    server.kill()
+                    server.start(wait=False)
+            _wait_until_learnt(server, n_rows * len(KEYS))
+        if code := server.stop():
+            raise RuntimeError(f"ended with {code}: {server.log}")
+    finally:
+        assert server.process is not None
+        server.process.kill()
+        server.process.wait(10)
+
+
+def _wait_until_learnt(server: Server, n: int) -> None:
+    until = time.monotonic() + 300.0
+    while time.monotonic() < until:
+        with suppress(httpx.TransportError):
+            if value_of(server.metrics(), 'momostream_rows_total{feed="north"}') >= n:
+                return
+        time.sleep(0.05)
+    raise RuntimeError(f"{n} rows were not learnt in time: {server.log}")

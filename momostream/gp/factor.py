@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from momostream.gp import linalg
 from momostream.gp.covariance import Covariance
+from momostream.kernels.book import AddressBook
 from momostream.kernels.cholesky import append_row, append_rows, drop_oldest, project, rebuild, unpack_lower
 from momostream.kernels.covariance import cross_covariance, gram
 from momostream.kernels.scalar import OK
@@ -52,6 +53,8 @@ class Factor:
         Arrays as above; ``S`` and ``Z`` have one line for each row. ``v`` belongs to the point that was projected last.
     gaps
         1 where a target is missing and was filled, shape ``(capacity, n_targets)``; no lines until `open_gaps`.
+    book
+        Addresses of the arrays, kept here by the owner; None once an array has been replaced.
 
     Examples
     --------
@@ -62,7 +65,7 @@ class Factor:
     [0.67, 1.33]
     """
 
-    __slots__ = ("L", "S", "Z", "gaps", "inputs", "kind", "linear", "n_dropped", "n_rows", "noise", "v")
+    __slots__ = ("L", "S", "Z", "book", "gaps", "inputs", "kind", "linear", "n_dropped", "n_rows", "noise", "v")
 
     def __init__(
         self,
@@ -80,6 +83,7 @@ class Factor:
         self.L: NDArray[Any] = np.empty(packed(capacity), precision)
         self.v: NDArray[Any] = np.empty(capacity, precision)
         self.gaps = np.zeros((0, n_targets))
+        self.book: AddressBook | None = None
 
     @property
     def capacity(self) -> int:
@@ -126,6 +130,7 @@ class Factor:
         """Make room for this many rows."""
         self.S, self.Z = grown(self.S, capacity), grown(self.Z, capacity)
         self.L, self.v = grown(self.L, packed(capacity)), grown(self.v, capacity)
+        self.book = None
         if len(self.gaps):
             self.open_gaps()
 
@@ -135,7 +140,7 @@ class Factor:
         other.kind, other.noise, other.linear, other.inputs = self.kind, self.noise, self.linear, inputs
         other.n_rows, other.n_dropped = self.n_rows, self.n_dropped
         other.S, other.Z, other.L = self.S.copy(), self.Z.copy(), self.L.copy()
-        other.v, other.gaps = self.v.copy(), self.gaps.copy()
+        other.v, other.gaps, other.book = self.v.copy(), self.gaps.copy(), None
         return other
 
     def append(self, s: Array, pivot: float, residual: Array) -> None:
@@ -181,7 +186,7 @@ class Factor:
         """Make room to note missing targets of all rows."""
         gaps = np.zeros(self.Z.shape)
         gaps[: len(self.gaps)] = self.gaps
-        self.gaps = gaps
+        self.gaps, self.book = gaps, None
 
     # ------------------------------------------------------------------ rows go
 
@@ -236,6 +241,16 @@ class Factor:
     def inverse_diagonal(self) -> Array:
         """Diagonal of the inverse of ``K + noise I``, at half the cost."""
         return linalg.inverse_diagonal(self.L, self.n_rows)
+
+    def own_residuals(self) -> Array:
+        """Residual of each row over its deviation, which is larger for an output with gaps than ``Z`` has it."""
+        n = self.n_rows
+        if not (len(self.gaps) and self.gaps[:n].any()):
+            return self.Z
+        L = self.dense()
+        # In units of the pivots, whose squares may be too large for a number.
+        variance = 1.0 + (np.tril(L, -1) / L.diagonal()[:, None]) ** 2 @ self.gaps[:n]
+        return self.Z[:n] / np.sqrt(variance)
 
     def dense(self) -> Array:
         """The factor as a matrix, zeros above its diagonal."""

@@ -198,9 +198,9 @@ class WideLags(DiscountedRidge):
         learnt = np.empty_like(changes)
         wide_learn(
             self.forgetting, REACH, f, changes, self.n_varied, self.squares, self.masses, self._gain, self._mean,
-            self._error, self.P, self.W, self._features[self._n_waiting], self._targets[self._n_waiting], learnt,
+            self._error, self.P, self.W, self._features[self.n_waiting], self._targets[self.n_waiting], learnt,
         )  # fmt: skip
-        self._n_waiting += 1
+        self.n_waiting += 1
         self.n_rows += 1
         return learnt
 
@@ -208,7 +208,7 @@ class WideLags(DiscountedRidge):
         """Refresh the weights where that is due, for one penalty at a time."""
         self._since = [n + 1 for n in self._since]
         oldest = int(np.argmax(self._since))
-        if self._n_waiting == BATCH or self._since[oldest] > min(REFRESH, self.n_rows // 8):
+        if self.n_waiting == BATCH or self._since[oldest] > min(REFRESH, self.n_rows // 8):
             self._add_up()
             self._measure()
             self._refresh(oldest)

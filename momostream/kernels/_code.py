@@ -13,6 +13,7 @@ import os
 import pickle
 import sys
 import time
+from collections.abc import Hashable
 from functools import cache
 from pathlib import Path
 from tempfile import NamedTemporaryFile
@@ -36,7 +37,7 @@ try:
 except ImportError:  # pragma: no cover
     NullCache, has_internals = object, False
 
-__all__ = ["BASELINE", "SHIPPED", "CodeFiles", "has_internals", "identity", "target", "writable_folder"]
+__all__ = ["BASELINE", "SHIPPED", "CodeFiles", "extensions", "has_internals", "identity", "target", "writable_folder"]
 
 _log = logging.getLogger("momostream")
 
@@ -50,6 +51,9 @@ OUTDATED_SECONDS = 7 * 24 * 3600.0
 
 
 # ---------------------------------------------------------------------- what a kernel depends on
+
+# Hashes of what numba compiles for functions that are not kernels (`numba.extending.intrinsic`), by these functions.
+extensions: dict[Any, str] = {}
 
 
 def identity(function: FunctionType, signatures: list[Any], options: dict[str, Any], known: dict[Any, str]) -> str:
@@ -115,6 +119,8 @@ def _value(name: str, value: Any, known: dict[Any, str]) -> str:
     function = getattr(value, "py_func", None)
     if function in known:
         return known[function]
+    if isinstance(value, Hashable) and value in extensions:
+        return extensions[value]
     if isinstance(value, np.ndarray | np.generic):
         return f"{value.dtype} {value.shape} {hashlib.sha256(value.tobytes()).hexdigest()}"
     if isinstance(value, ModuleType) and value.__name__ in {"math", "numpy"}:

@@ -508,12 +508,14 @@ def rebase_lags(shift, size, A, C, units):
         shift[k], size[k] = mean, std
         units[0, k - 1] = centre
         units[1, k - 1] *= std
-    for k in range(width - 1, -1, -1):
+    # One row lies at its own mean: round-off would be all that is left, and large in the new units.
+    rest = 0.0 if mass < 1.5 else 1.0
+    for k in range(width - 1, 0, -1):
         for p in range(C.shape[1]):
-            C[k, p] = (C[k, p] - shift[k] * C[0, p]) / size[k]
-        for j in range(k, -1, -1):
-            moved = A[k, j] - shift[k] * A[0, j] - A[k, 0] * shift[j] + mass * shift[k] * shift[j]
-            A[k, j] = moved / (size[k] * size[j])
+            C[k, p] = rest * (C[k, p] - shift[k] * C[0, p]) / size[k]
+        for j in range(k, 0, -1):
+            A[k, j] = rest * (A[k, j] - shift[k] * A[0, j]) / (size[k] * size[j])
+        A[k, 0] = 0.0
     mirror_lower(A)
 
 

@@ -15,9 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from momostream.stream.jobs import Jobs
-from momostream.stream.leaf import NO_TOKEN, StaleTokenError, next_token
+from momostream.stream.leaf import Leaf
 from momostream.stream.rows import RowStore
 from momostream.stream.settings import StreamSettings
+from momostream.stream.tokens import NO_TOKEN, StaleTokenError, next_token
 from momostream.stream.tree import Tree
 
 __all__ = ["Circuits"]
@@ -125,12 +126,38 @@ class Circuits:
         StaleTokenError
             The token is not that of the last prediction, or the circuits have changed since; nothing is learnt then.
         """
-        if not self.holds(token):
-            raise StaleTokenError
-        self._token = NO_TOKEN
+        self.use_token(token)
         number = self.rows.append(self.point, y)
         for tree in self.trees:
             tree.learn(token, number, y)
+        self.n_learnt += 1
+        self.forget()
+
+    def use_token(self, token: int) -> None:
+        """Take a token, which can be used once; a `StaleTokenError` if it is not that of a prediction that holds."""
+        if not self.holds(token):
+            raise StaleTokenError
+        self._token = NO_TOKEN
+
+    def open_leaves(self, token: int) -> list[Leaf] | None:
+        """The leaf of each tree that the point goes to, ready for a prediction of this token; None if to several."""
+        point, found = self.point.tolist(), []
+        for tree in self.trees:
+            leaf = tree.open_leaf(point, token)
+            if leaf is None:
+                return None
+            found.append(leaf)
+        self._token = token
+        return found
+
+    def note_row(self, y: Array, spoilt: int) -> None:
+        """Note that compiled code has learnt the point in the leaves of `open_leaves`, and forget what has to go.
+
+        ``spoilt`` are the trees, as bits, in whose leaf it had no finite variance.
+        """
+        number = self.rows.append(self.point, y)
+        for k, tree in enumerate(self.trees):
+            tree.note_row(number, not spoilt >> k & 1)
         self.n_learnt += 1
         self.forget()
 

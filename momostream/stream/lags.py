@@ -101,14 +101,14 @@ class Autoregression(DiscountedRidge):
         self._work = [np.empty((width, width)) for width in (self.width, self.short)]
 
     @property
-    def _clip(self) -> float:
+    def clip(self) -> float:
         """Limit at which features are cut; they are not while their standard deviations are guesses."""
         return CLIP if self.n_rows > 8 else YOUNG_CLIP
 
     def predict(self, x: Array, location: Array, std: Array) -> None:
         """Set location and standard deviation ``(4, n_targets)`` of the experts."""
         predict_lags(
-            x, self.past_x, self.past_y, self.units, self._clip, self.short, self.P, self.W, self.residuals,
+            x, self.past_x, self.past_y, self.units, self.clip, self.short, self.P, self.W, self.residuals,
             self.pattern, self.clock, self.fits, self._f, self._gains, self._means, self._c, location, std,
         )  # fmt: skip
 
@@ -122,14 +122,27 @@ class Autoregression(DiscountedRidge):
             self.units[0, :D] = x
             self.units[0, 2 * D : 2 * D + P] = np.where(np.isnan(y), 0.0, y)
         else:
-            at = self._n_waiting
+            at = self.n_waiting
             learn_lags(
                 x, y, self.forgetting, self.discount, self.short, self._gains, self._means, self._c, self._f,
                 self.past_x, self.past_y, self._error, self.P, self.W, self.residuals, self.echo, self.pattern,
                 self.clock, self.fits, self._features[at], self._targets[at],
             )  # fmt: skip
-            self._n_waiting = at + 1
+            self.n_waiting = at + 1
         self.n_rows += 1
+
+    def note_rows(self, n_rows: int) -> None:
+        """Note that compiled code has learnt rows, which wait."""
+        self.n_waiting += n_rows
+        self.n_rows += n_rows
+
+    @property
+    def row_arrays(self) -> tuple[Array, ...]:
+        """What rows change, in the order of `momostream.kernels.row`."""
+        return (
+            self.past_x, self.past_y, self.units, self.P, self.W, self.residuals, self.echo, self.pattern, self.clock,
+            self.fits, self._f, self._gains, self._means, self._c, self._error, self._features, self._targets,
+        )  # fmt: skip
 
     def learn_rows(self, X: Array, Y: Array, plane_rows: Array) -> None:
         """Predict and learn rows in order: no more than `room`, and not the very first one.
@@ -137,35 +150,34 @@ class Autoregression(DiscountedRidge):
         ``plane_rows`` ``(n, 2, 4, n_targets)`` gets locations and standard deviations.
         """
         learn_lags_rows(
-            X, Y, self._clip, self.forgetting, self.discount, self.short, self.past_x,
+            X, Y, self.clip, self.forgetting, self.discount, self.short, self.past_x,
             self.past_y, self.units, self._f, self._gains, self._means, self._c, self._error, self.P, self.W,
             self.residuals, self.echo, self.pattern, self.clock, self.fits,
-            self._features[self._n_waiting :], self._targets[self._n_waiting :], plane_rows,
+            self._features[self.n_waiting :], self._targets[self.n_waiting :], plane_rows,
         )  # fmt: skip
-        self._n_waiting += len(X)
-        self.n_rows += len(X)
+        self.note_rows(len(X))
 
     def predict_rows(self, X: Array, location: Array, std: Array) -> None:
         """Set location and standard deviation ``(n, 4, n_targets)`` of many rows, all given the rows learnt so far."""
         predict_lags_rows(
-            X, self.past_x, self.past_y, self.units, self._clip, self.short, self.P, self.W, self.residuals,
+            X, self.past_x, self.past_y, self.units, self.clip, self.short, self.P, self.W, self.residuals,
             self.pattern, self.clock, self.fits, self._f, self._gains, self._means, self._c, location, std,
         )  # fmt: skip
 
     @property
     def room(self) -> int:
         """Rows until the weights should be refreshed."""
-        return max(self._next - self._n_waiting, 0)
+        return max(self._next - self.n_waiting, 0)
 
     @property
     def is_due(self) -> bool:
         """Whether the weights should be refreshed."""
-        return self._n_waiting >= self._next
+        return self.n_waiting >= self._next
 
     def refresh(self) -> None:
         """Add up the rows that wait and solve for the weights.  O(width^3)."""
-        add_up_lags(self._n_waiting, self.forgetting, self.W[0], self._features, self._targets, self.A, self.C)
-        self._n_waiting = 0
+        add_up_lags(self.n_waiting, self.forgetting, self.W[0], self._features, self._targets, self.A, self.C)
+        self.n_waiting = 0
         self._next = 1 if self.n_rows < 32 else min(1 + self.n_rows // 8, BATCH)
         rebase_lags(self._scale[0], self._scale[1], self.A, self.C, self.units)
         self._refresh_weights()
@@ -182,7 +194,7 @@ class Autoregression(DiscountedRidge):
 
     def widen(self, n_inputs: int, n_targets: int, fill: Array) -> None:
         """Take new columns into account; ``fill`` are the values that new inputs are taken to have had."""
-        if self._n_waiting:
+        if self.n_waiting:
             self.refresh()
         D, P = self.past_x.shape[1], self.past_y.shape[1]
         blocks = [1, D, D, P, P, P, D]

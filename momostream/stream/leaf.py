@@ -10,16 +10,14 @@ A prediction changes nothing. Where it needs a factor that is not there, the lea
 there before (`Leaf.lend`): a row that is learnt from the prediction makes it the leaf's own, anything else that changes
 the leaf gives it back first. Otherwise the floats after the next rows would depend on who has asked for predictions.
 
-A row is learnt from what its prediction left in the leaf. A *token* names that prediction: the caller draws one
-(`next_token`) and hands it to `Leaf.predict`, and `Leaf.learn` accepts no other. Anything that changes the leaf in
-between, another prediction included, makes the token stale.
+A row is learnt from what its prediction left in the leaf. A token (`momostream.stream.tokens`) names that prediction:
+`Leaf.learn` accepts no other. Anything that changes the leaf in between makes it stale, as does another prediction.
 """
 
 from __future__ import annotations
 
 import logging
 import math
-from itertools import count
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -28,6 +26,7 @@ from numpy.typing import NDArray
 from momostream.gp.covariance import Covariance, input_std
 from momostream.gp.factor import Factor, grown, packed, scaled
 from momostream.gp.scaling import standardisation
+from momostream.kernels.book import AddressBook
 from momostream.kernels.covariance import covariance_column
 from momostream.kernels.leaf import (
     LEAST_SQUARE,
@@ -42,8 +41,9 @@ from momostream.kernels.leaf import (
 from momostream.kernels.scalar import NU0, OK, SCALE0
 from momostream.stream.restoring import check_leaf
 from momostream.stream.rows import RowStore
+from momostream.stream.tokens import NO_TOKEN, StaleTokenError
 
-__all__ = ["NO_TOKEN", "Leaf", "StaleTokenError", "next_token"]
+__all__ = ["Leaf"]
 
 Array = NDArray[np.float64]
 log = logging.getLogger("momostream")
@@ -62,17 +62,6 @@ SINGLE = 1e-3
 ROOM = 32
 # Rows at which a young leaf takes offset and scale of its outputs again.
 YOUNG = (1, 2, 4, 8, 16)
-
-# The token of no prediction, and a source of tokens that no other prediction of this process bears.
-NO_TOKEN = 0
-next_token = count(1).__next__
-
-
-class StaleTokenError(RuntimeError):
-    """The prediction of a row that was to be learnt is no longer there: predict the row again first."""
-
-    def __init__(self) -> None:
-        super().__init__("the row was not predicted last, or the model has changed since: predict the row again first")
 
 
 class _Kept(NamedTuple):
@@ -346,14 +335,11 @@ class Leaf:
 
         ``token`` names the prediction; `learn` takes the row by it.
         """
-        factor, n = self.factor, self.n_rows
-        if factor is None or factor.n_rows != n:
-            factor = self.lend()
+        factor = self.open(token)
         predict_leaf(
-            factor.kind, factor.linear, factor.noise, n, x, self.inputs, self.outputs, factor.S, factor.L, factor.Z,
-            factor.gaps, factor.v, self.work, location, std,
+            factor.kind, factor.linear, factor.noise, self.n_rows, x, self.inputs, self.outputs, factor.S, factor.L,
+            factor.Z, factor.gaps, factor.v, self.work, location, std,
         )  # fmt: skip
-        self.token = token
 
     def learn(self, token: int, number: int, y: Array) -> None:
         """Append the row that was predicted with this token; ``y`` holds the leaf's own targets, NaN where missing.
@@ -366,22 +352,49 @@ class Leaf:
         factor, n = self.factor, self.n_rows
         if token != self.token or token == NO_TOKEN or factor is None:
             raise StaleTokenError
-        self.token, self.kept = NO_TOKEN, None
-        if n >= len(factor.S):
-            factor.grow(n + ROOM)
         is_finite = math.isfinite(self.work[0])
         learn_leaf(n, self.discount, y, factor.v, self.work, self.outputs, factor.S, factor.Z, factor.L)
         if len(factor.gaps) or math.isnan(y.dot(y)):
             if len(factor.gaps) <= n:
                 factor.open_gaps()
             factor.gaps[n] = np.isnan(y)
+        self.note_row(number, is_finite)
+
+    def note_row(self, number: int, is_finite: bool) -> None:
+        """Note that the row that was predicted last, of this number, has been appended to the factor."""
+        n = self.n_rows
+        self.token, self.kept = NO_TOKEN, None
         if n >= len(self.numbers_):
             self.numbers_ = grown(self.numbers_, 8 + 2 * n)
         self.numbers_[n] = number
-        self.n_rows = factor.n_rows = n + 1
+        self.n_rows = self.factor.n_rows = n + 1  # type: ignore[union-attr]
         self.n_seen += 1
         if not is_finite:
             self._rebuild()
+
+    def open(self, token: int) -> Factor:
+        """Name the prediction that is about to be made from the factor, which gets room for the row."""
+        factor, n = self.factor, self.n_rows
+        if factor is None or factor.n_rows != n:
+            factor = self.lend()
+        if n >= len(factor.S):
+            factor.grow(n + ROOM)
+        self.token = token
+        return factor
+
+    @property
+    def book(self) -> AddressBook:
+        """Addresses of factor, inputs, outputs and workspace, in the order of `momostream.kernels.row`."""
+        factor = self.factor
+        assert factor is not None
+        if factor.book is None:
+            # Inputs, outputs and workspace are never replaced while the factor stays.
+            single = factor.L.dtype == np.float32
+            facts = np.array([factor.kind, factor.linear, factor.noise, self.discount, single], dtype=np.float64)
+            factor.book = AddressBook(
+                self.inputs, self.outputs, factor.S, factor.L, factor.Z, factor.gaps, factor.v, self.work, facts
+            )
+        return factor.book
 
     def _rebuild(self) -> None:
         """Build the factor again after a row without a finite variance, as a leaf that is loaded would have to."""
@@ -506,7 +519,7 @@ class Leaf:
             self.evict()
             return self.settle()
         factor.drop_oldest(n_pending)
-        measure_leaf(self.n_rows, self.discount, _own_residuals(factor), factor.gaps, self.outputs)
+        measure_leaf(self.n_rows, self.discount, factor.own_residuals(), factor.gaps, self.outputs)
         return factor
 
     # ------------------------------------------------------------------ columns that come later
@@ -585,14 +598,3 @@ class Leaf:
                 factor.gaps[:n] = saved["gaps"]
             leaf.outputs[2:] = saved["squares"]
         return leaf
-
-
-def _own_residuals(factor: Factor) -> Array:
-    """Residual of each row over its deviation, which is larger for an output with gaps than `Z` takes it to be."""
-    n = factor.n_rows
-    if not (len(factor.gaps) and factor.gaps[:n].any()):
-        return factor.Z
-    L = factor.dense()
-    # In units of the pivots, whose squares may be too large for a number.
-    variance = 1.0 + (np.tril(L, -1) / L.diagonal()[:, None]) ** 2 @ factor.gaps[:n]
-    return factor.Z[:n] / np.sqrt(variance)

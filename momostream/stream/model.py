@@ -18,13 +18,14 @@ from momostream.distributions.mixtures import Mixture, Multivariate, Routed, Stu
 from momostream.distributions.planes import LOCATION, STD, WEIGHT
 from momostream.distributions.stacked import StackedDistribution, Wrap, joint_distribution
 from momostream.stream.circuits import Circuits
+from momostream.stream.fused import FusedRow
 from momostream.stream.lags import Autoregression
-from momostream.stream.leaf import NO_TOKEN
 from momostream.stream.moments import RunningMoments
 from momostream.stream.nodes import TOO_FAR, log_normalised
 from momostream.stream.rows import RowStore
 from momostream.stream.settings import StreamSettings
 from momostream.stream.stack import Stack
+from momostream.stream.tokens import NO_TOKEN, next_token
 from momostream.stream.tree import Tree
 
 __all__ = ["StreamModel"]
@@ -81,6 +82,9 @@ class StreamModel:
         self._lag_location, self._lag_std = planes[LOCATION, n:], planes[STD, n:]
         # The point that the planes are about, and the token of its prediction.
         self._predicted, self._token = b"", NO_TOKEN
+        self._fused = None
+        if self.lags is not None and self._is_stacked:
+            self._fused = FusedRow(self.circuits, self.lags, self.stack, self.inputs)
 
     @property
     def rows(self) -> RowStore:
@@ -126,15 +130,20 @@ class StreamModel:
             point[gaps] = np.concatenate([[0.0], self.inputs.guess])[gaps]
         key = point.tobytes()
         if key != self._predicted or not circuits.holds(self._token):
-            self._token = circuits.predict_trees(point, self._tree_location, self._tree_std)
-            if self.lags is not None:
-                self.lags.predict(self._x, self._lag_location, self._lag_std)
-                if not self._is_stacked:
-                    # Densities of an expert that is as narrow as a reading are not those of the others.
-                    self._lag_std[-1] = np.inf
-            self.stack.predict()
+            self._token = next_token()
+            if self._fused is None or not self._fused.predict(self._token):
+                self._predict_in_parts()
             self._predicted = key
         return self.stack.mean if self._is_stacked else self._shares() @ self.stack.planes[LOCATION]
+
+    def _predict_in_parts(self) -> None:
+        self._token = self.circuits.predict_trees(self.circuits.point, self._tree_location, self._tree_std)
+        if self.lags is not None:
+            self.lags.predict(self._x, self._lag_location, self._lag_std)
+            if not self._is_stacked:
+                # Densities of an expert that is as narrow as a reading are not those of the others.
+                self._lag_std[-1] = np.inf
+        self.stack.predict()
 
     def _shares(self) -> Array:
         """Weight of each expert where they are not stacked."""
@@ -167,9 +176,15 @@ class StreamModel:
 
     def learn(self, x: Array, y: Array, time: float) -> None:
         """Learn one row; NaN is missing. A row without any target is not learnt."""
-        if math.isnan(y.dot(y)) and np.isnan(y).all():
+        has_gaps = math.isnan(y.dot(y))
+        if has_gaps and np.isnan(y).all():
             return
         self.predict(x, time)
+        if has_gaps or self._fused is None or not self._fused.learn(self._token, x, y):
+            self._learn_in_parts(x, y)
+        self._work()
+
+    def _learn_in_parts(self, x: Array, y: Array) -> None:
         if self._is_stacked:
             self.stack.learn(y)
         else:
@@ -178,7 +193,6 @@ class StreamModel:
             self.lags.learn(self._x, y)
         self.inputs.learn(x)
         self.circuits.learn_trees(self._token, y)
-        self._work()
 
     def _work(self) -> None:
         """Do one step of what is due: the weights of the lags come before the work of the circuits."""

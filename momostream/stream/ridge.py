@@ -40,8 +40,8 @@ class DiscountedRidge:
     P, W
         Of each regression: inverse of the penalised moments ``(n_penalties, width, width)``, and weights
         ``(n_penalties, width, n_targets)``.
-    n_rows
-        Rows learnt so far.
+    n_rows, n_waiting
+        Rows learnt so far, and those of them that wait for the next refresh.
     """
 
     #: Attributes that a state holds as they are, and their keys.
@@ -61,16 +61,16 @@ class DiscountedRidge:
         self.A, self.C = np.zeros((width, width)), np.zeros((width, n_targets))
         self.P, self.W = np.zeros((K, width, width)), np.zeros((K, width, n_targets))
         self._features, self._targets = np.zeros((self._batch, width)), np.zeros((self._batch, n_targets))
-        self._n_waiting = 0
+        self.n_waiting = 0
 
     def _add_up(self) -> None:
         """Add the rows that wait to the moments."""
-        n = self._n_waiting
+        n = self.n_waiting
         F, T = self._features[:n], self._targets[:n]
         decayed = F * self.forgetting ** np.arange(n - 1, -1, -1.0)[:, None]
         self.A = self.forgetting**n * self.A + decayed.T @ F
         self.C = self.forgetting**n * self.C + decayed.T @ T
-        self._n_waiting = 0
+        self.n_waiting = 0
 
     def _solve(self, k: int, still: BoolArray, *penalties: Array) -> None:
         """Set the weights of regression ``k`` on its first ``len(still)`` features.  O(width^3).
@@ -100,7 +100,7 @@ class DiscountedRidge:
 
     def state(self) -> dict[str, Any]:
         """Everything as plain data."""
-        n = self._n_waiting
+        n = self.n_waiting
         return {
             **{key: getattr(self, name).copy() for name, key in self._ARRAYS.items()}, "n_rows": self.n_rows,
             "features": self._features[:n].copy(), self._TARGETS: self._targets[:n].copy(),
@@ -111,5 +111,5 @@ class DiscountedRidge:
         self._allocate(*state["C"].shape)
         for name, key in self._ARRAYS.items():
             setattr(self, name, state[key].copy())
-        self.n_rows, self._n_waiting = state["n_rows"], len(state["features"])
-        self._features[: self._n_waiting], self._targets[: self._n_waiting] = state["features"], state[self._TARGETS]
+        self.n_rows, self.n_waiting = state["n_rows"], len(state["features"])
+        self._features[: self.n_waiting], self._targets[: self.n_waiting] = state["features"], state[self._TARGETS]

@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 
 from momostream._checks import Constraint, at_least, check_settings, names, one_of, optional, positive, whole
 from momostream.gp.covariance import KERNELS, Covariance
+from momostream.stream.growth import Growth
 from momostream.stream.lags import Autoregression
 from momostream.stream.stack import ETA
-from momostream.stream.tree import Growth
 
 __all__ = ["STREAM_CONSTRAINTS", "StreamSettings"]
 

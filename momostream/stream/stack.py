@@ -84,6 +84,10 @@ class Stack:
         standard deviation, `predict` writes the rest.
     mean
         Stacked mean of each output.
+    is_ready
+        Whether `planes` are those of the row that will be learnt next.
+    every
+        Rows between two refreshes of the correlations.
 
     Examples
     --------
@@ -136,7 +140,7 @@ class Stack:
         B = self.blend.shape[1]
         self._told, self._pulls = np.empty((K + B, P)), np.empty((2, B))
         # Whether `planes` and what was told are those of the row that will be learnt next.
-        self._is_ready = False
+        self.is_ready = False
         self._likelihood, self._scores, self._work = np.empty(K), np.full(P, np.nan), np.empty((2, P))
         self._R, self._factors, self._log_dets = np.zeros((C, P, P)), np.zeros((C, P, P)), np.zeros(C)
         self._norms = _copula_norms(P)
@@ -144,7 +148,7 @@ class Stack:
         # Copies of the correlations that were asked for since the last refresh, by speed.
         self._correlations: dict[int, Array] = {}
         # Correlations move slowly; many outputs make their factors expensive.
-        self._every = max(4, P // 4)
+        self.every = max(4, P // 4)
 
     @property
     def weights(self) -> Array:
@@ -164,7 +168,7 @@ class Stack:
     def predict(self) -> Array:
         """Fill in scales, degrees of freedom and weights of `planes` and return the stacked mean."""
         self._predict(self._one_row, self._one_mean)
-        self._is_ready = True
+        self.is_ready = True
         return self.mean
 
     def _predict(self, plane_rows: Array, means: Array) -> None:
@@ -175,32 +179,56 @@ class Stack:
 
     def learn(self, y: Array) -> None:
         """Learn from the targets of the row that `predict` was last called for; NaN is missing."""
-        self._learn(y[None], self._one_row, int(self._is_ready))
+        self._learn(y[None], self._one_row, int(self.is_ready))
 
     def learn_rows(self, Y: Array, plane_rows: Array) -> None:
         """Predict and learn rows in order; ``plane_rows`` ``(n, 5, n_experts, n_targets)`` as `planes` for each."""
         self._learn(Y, plane_rows, 0)
 
     def _learn(self, Y: Array, plane_rows: Array, ready: int) -> None:
-        self._is_ready = False
         # One call also for one row: it costs less than several smaller ones.
         stack_learn_rows(
-            SHARPNESS, self._rates, self.n_rows, self._every, ready, Y, self._candidates, self._cdf, _SPEEDS,
+            SHARPNESS, self._rates, self.n_rows, self.every, ready, Y, self._candidates, self._cdf, _SPEEDS,
             COPULA_DISCOUNT, _COPULA_TAILS, self._norms, self._quantiles, PRIOR_ROWS * Y.shape[1],
             CORRELATION_FLOOR, MEMORY, CAUTION, self.mixing, self.tails, self.outputs, self.blend, self.errors,
             plane_rows, self._told, self._pulls, self._one_mean, self._likelihood, self._scores,
             self._R, self._factors, self._log_dets, self.moments, self.pairs, self.fit, self._work,
         )  # fmt: skip
-        before = self.n_rows // self._every
-        self.n_rows += len(Y)
-        if self.n_rows // self._every > before:
+        self.note_rows(len(Y))
+
+    def note_rows(self, n_rows: int) -> None:
+        """Note that compiled code has learnt rows."""
+        before = self.n_rows // self.every
+        self.n_rows += n_rows
+        self.is_ready = False
+        if self.n_rows // self.every > before:
             self._correlations = {}
+
+    @property
+    def told_rows(self) -> tuple[Array, Array]:
+        """Planes and mean, each with an axis for one row."""
+        return self._one_row, self._one_mean
+
+    @property
+    def row_numbers(self) -> tuple[float, ...]:
+        """Constants in the order of `momostream.kernels.row`."""
+        prior = PRIOR_ROWS * self.mixing.shape[2]
+        return SHARPNESS, COPULA_DISCOUNT, prior, CORRELATION_FLOOR, MEMORY, CAUTION
+
+    @property
+    def row_arrays(self) -> tuple[Array, ...]:
+        """What rows read and change, in the order of `momostream.kernels.row`."""
+        return (
+            self._rates, self._candidates, self._cdf, _SPEEDS, _COPULA_TAILS, self._norms, self._quantiles, self.mixing,
+            self.tails, self.outputs, self.blend, self.errors, self._told, self._pulls, self._likelihood, self._scores,
+            self._R, self._factors, self._log_dets, self.moments, self.pairs, self.fit, self._work,
+        )  # fmt: skip
 
     def predict_rows(self, plane_rows: Array) -> Array:
         """Fill in ``plane_rows`` ``(n, 5, n_experts, n_targets)`` as `predict` does for one row; returns the means."""
         means = np.empty((len(plane_rows), plane_rows.shape[3]))
         self._predict(plane_rows, means)
-        self._is_ready = False
+        self.is_ready = False
         return means
 
     @property
@@ -216,7 +244,7 @@ class Stack:
     def widen_scales(self, factor: float) -> None:
         """Multiply all scales; they are learnt back if that was needless."""
         self.outputs[[0, STANDING_SCALE] if self.standing else [0]] += math.log(factor)
-        self._is_ready = False
+        self.is_ready = False
 
     def _refresh_copula(self) -> None:
         P = self.mixing.shape[2]

@@ -13,7 +13,6 @@ import math
 from bisect import bisect_left
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -23,13 +22,15 @@ from momostream.distributions.mixtures import Mixture, Multivariate, Product, St
 from momostream.gp.covariance import Covariance, Prior, input_std
 from momostream.gp.scaling import standardisation
 from momostream.gp.tuning import ResumableTuner
-from momostream.stream.leaf import NO_TOKEN, Leaf, StaleTokenError, next_token
+from momostream.stream.growth import Growth
+from momostream.stream.leaf import Leaf
 from momostream.stream.nodes import TOO_FAR, Bundle, Gate, Node, Sum, n_targets_of, node_state
 from momostream.stream.restoring import check_node, check_table
 from momostream.stream.rows import RowStore
 from momostream.stream.splits import split
+from momostream.stream.tokens import NO_TOKEN, StaleTokenError, next_token
 
-__all__ = ["GONE", "Bundle", "Gate", "Growth", "Node", "Sum", "Tree"]
+__all__ = ["GONE", "Bundle", "Gate", "Node", "Sum", "Tree"]
 
 Array = NDArray[np.float64]
 Positions = NDArray[np.intp]
@@ -43,27 +44,6 @@ TUNED_OUTPUTS = 48
 COMPLETE = 0.5
 # Degrees of freedom of a leaf's distribution are at least these.
 LEAST_DOF = 2.5
-
-
-@dataclass(frozen=True)
-class Growth:
-    """How a tree grows; `momostream.MOMoGPRegressor` documents the parameters."""
-
-    max_points: int
-    n_components: int
-    n_groups: int
-    mixture_depth: int
-    split_by: str
-    group_by: str
-    coupling: str
-    weights: str
-    eta: float
-    discount: float
-    tuning_points: int
-    tuning_evaluations: int
-    first_tuning: int
-    tuning_growth: float
-    child_width: float
 
 
 class Tree:
@@ -236,6 +216,19 @@ class Tree:
                 self._predict(child, x, node.location[k], node.std[k], token)
             node.match(location, std)
 
+    def open_leaf(self, point: list[float], token: int) -> Leaf | None:
+        """The leaf that a point, time included, goes to, ready for a prediction of this token; None if to several."""
+        node = self.root
+        while type(node) is Gate:
+            node = node.children[bisect_left(node.cuts, point[node.column + self.start])]
+        if type(node) is not Leaf:
+            return None
+        self._leaf = node
+        if node.factor is None:
+            self._lend(node)
+        node.open(token)
+        return node
+
     def holds(self, token: int) -> bool:
         """Whether the prediction of this token can still be learnt: it was the last one, and no leaf has changed."""
         if token == NO_TOKEN:
@@ -255,17 +248,32 @@ class Tree:
         leaf = self._leaf
         if leaf is not None:
             leaf.learn(token, number, y)
-            self.touch += 1
-            leaf.touched = self.touch
-            self._own(leaf)
-            n = leaf.n_rows
-            if n > self.growth.max_points or leaf.n_seen >= leaf.next_tuning or n <= 16 or leaf.has_gaps:
-                self._look_at(leaf)
+            self._use(leaf)
         else:
             if not self.holds(token):
                 raise StaleTokenError
             self.touch += 1
             self._learn(self.root, token, number, y)
+
+    def note_row(self, number: int, is_finite: bool) -> None:
+        """Note that compiled code has learnt the row of this number in the leaf of `open_leaf`."""
+        assert self._leaf is not None
+        self._leaf.note_row(number, is_finite)
+        self._use(self._leaf)
+
+    def _use(self, leaf: Leaf) -> None:
+        """Note that a row went to one leaf, which has learnt it."""
+        self.touch += 1
+        leaf.touched = self.touch
+        self._own(leaf)
+        n = leaf.n_rows
+        if n > self.growth.max_points or leaf.n_seen >= leaf.next_tuning or n <= 16 or leaf.has_gaps:
+            self._look_at(leaf)
+
+    @property
+    def has_gaps(self) -> bool:
+        """Whether the row predicted last goes to one leaf that misses targets."""
+        return self._leaf is not None and self._leaf.has_gaps
 
     def _learn(self, node: Node, token: int, number: int, y: Array) -> None:
         if isinstance(node, Leaf):

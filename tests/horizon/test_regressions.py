@@ -207,7 +207,7 @@ def test_stand_ins_for_missing_values_are_not_larger_than_usual():
     wide = teach(WideLags(6, 3), F, T)
     wide.learn(100.0 * F[0], np.full(3, NAN))
     usual = np.sqrt(wide.squares / wide.masses)
-    assert_allclose(np.abs(wide._targets[wide._n_waiting - 1]), usual, rtol=1e-12)
+    assert_allclose(np.abs(wide._targets[wide.n_waiting - 1]), usual, rtol=1e-12)
 
 
 def test_moments_that_are_not_finite_are_named():

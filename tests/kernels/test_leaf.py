@@ -9,8 +9,9 @@ import pytest
 from numpy.testing import assert_allclose
 
 from momostream.gp.covariance import Covariance
-from momostream.stream.leaf import Leaf, next_token
+from momostream.stream.leaf import Leaf
 from momostream.stream.rows import RowStore
+from momostream.stream.tokens import next_token
 from tests import naive
 
 # Interpreted code says what compiled code keeps to itself.

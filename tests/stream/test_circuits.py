@@ -8,9 +8,9 @@ from numpy.testing import assert_array_equal
 
 from momostream.distributions.planes import LOCATION, STD
 from momostream.stream.circuits import Circuits
-from momostream.stream.leaf import NO_TOKEN, StaleTokenError
 from momostream.stream.model import StreamModel
 from momostream.stream.settings import StreamSettings
+from momostream.stream.tokens import NO_TOKEN, StaleTokenError
 
 SMALL = {"max_points": 24, "tuning_points": 24, "tuning_evaluations": 4, "first_tuning": 8, "seed": 0}
 CONFIGURATIONS = {

@@ -13,8 +13,9 @@ from momostream.gp.covariance import Covariance
 from momostream.gp.tuning import tune
 from momostream.kernels.scalar import SCALE0
 from momostream.stream import leaf
-from momostream.stream.leaf import MOST_UPDATES, NO_TOKEN, Leaf, StaleTokenError, next_token
+from momostream.stream.leaf import MOST_UPDATES, Leaf
 from momostream.stream.rows import RowStore
+from momostream.stream.tokens import NO_TOKEN, StaleTokenError, next_token
 from tests import naive
 
 PRECISIONS = pytest.mark.parametrize("precision", ["double", "single"], indirect=True)

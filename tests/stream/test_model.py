@@ -7,9 +7,10 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 from momostream.gp.tuning import ResumableTuner
-from momostream.stream.leaf import Leaf, next_token
+from momostream.stream.leaf import Leaf
 from momostream.stream.model import StreamModel
 from momostream.stream.settings import StreamSettings
+from momostream.stream.tokens import next_token
 from momostream.stream.tree import Tree
 
 SMALL = {"max_points": 24, "tuning_points": 24, "tuning_evaluations": 4, "first_tuning": 8, "seed": 0}

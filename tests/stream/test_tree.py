@@ -9,10 +9,11 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 from momostream.gp.covariance import Covariance
-from momostream.stream.leaf import Leaf, next_token
+from momostream.stream.leaf import Leaf
 from momostream.stream.nodes import Bundle, Gate, Sum
 from momostream.stream.rows import RowStore
 from momostream.stream.settings import StreamSettings
+from momostream.stream.tokens import next_token
 from momostream.stream.tree import Tree
 
 CONFIGURATIONS = {

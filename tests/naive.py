@@ -698,7 +698,7 @@ def recall(
     every: int,
     y: np.ndarray,
     X: np.ndarray,
-    own: int,
+    own: slice,
     stands_still: np.ndarray,
     rests: np.ndarray,
     made: list[dict[str, np.ndarray]],
@@ -718,8 +718,8 @@ def recall(
         forecast = made[row]
         change = X[now] - X[row]
         location = forecast["located"][h].copy()
-        if own:
-            location[own : own + 2] += forecast["sloped"][h] @ change
+        # A third expert moves as the second.
+        location[own] += (forecast["sloped"][h] @ change)[[0, 1, 1][: own.stop - own.start]]
         errors[:, h] = y - location
         plane_rows[:, :, h] = forecast["law"][h]
         stays = stands_still[:, None] & (rests[row] > 0.0)
@@ -1002,3 +1002,56 @@ def rebased_lags(A, C, units, least_std, least_unit):
     move = np.eye(len(A))
     move[1:, 0], size = -mean, np.r_[1.0, std]
     return move @ A @ move.T / np.outer(size, size), move @ C / size[:, None], np.vstack([centre, units[1] * std])
+
+
+def curved_columns(
+    past: np.ndarray, shown: np.ndarray, now: int, seasons: np.ndarray, own: np.ndarray, wide: np.ndarray
+) -> np.ndarray:
+    """Columns (P, 10 + shown) of each series in the row `now` of a past (rows, 4, P), in the order of the kernel."""
+    value = past[now, 0]
+    seasonal = [past[now - s, 0] - value if now >= s else 0.0 * value for s in seasons] or [0.0 * value] * 2
+    last = value - past[max(now - 1, 0), 0]
+    columns = [value, *(value - past[now, 1:]), last, *seasonal, own, wide, 0.0 * value]
+    return np.column_stack([*columns, np.tile(shown, (len(value), 1))])
+
+
+def curved_features(rows: np.ndarray, Z: np.ndarray, frequencies: np.ndarray, phases: np.ndarray) -> np.ndarray:
+    """1, columns `Z` (P, d) standardised by `rows` (n, P, d) and cut at 4, the tenth common to all, and their waves."""
+    mean, std = rows.mean(axis=0), rows.std(axis=0)
+    varies = std > 1e-9 * np.abs(mean)
+    z = np.clip(np.where(varies, (Z - mean) / np.where(varies, std, 1.0), 0.0), -4.0, 4.0)
+    z[:, 9] = z[:, 0].mean() if len(z) > 1 else 0.0
+    return np.hstack([np.ones((len(z), 1)), z, np.cos(z @ frequencies + phases)])
+
+
+def curved_moments(
+    features: np.ndarray, targets: np.ndarray, W: np.ndarray, forgetting: float, reach: float
+) -> tuple[np.ndarray, np.ndarray]:
+    """Discounted moments (P, w, w) and (P, w, H) of `features` (n, P, w) and `targets` (n, H, P), NaN where missing."""
+    n, P, w = features.shape
+    A, C = np.zeros((P, w, w)), np.zeros((P, w, targets.shape[1]))
+    for p in range(P):
+        for h in range(targets.shape[1]):
+            square = mass = 0.0
+            for i in range(n):
+                target = targets[i, h, p]
+                if np.isnan(target):
+                    target = features[i, p] @ W[p, :, h]
+                else:
+                    if mass > 30:
+                        target = np.clip(target, -reach * np.sqrt(square / mass), reach * np.sqrt(square / mass))
+                    square, mass = forgetting * square + target**2, forgetting * mass + 1
+                C[p, :, h] += forgetting ** (n - 1 - i) * features[i, p] * target
+        for i in range(n):
+            A[p] += forgetting ** (n - 1 - i) * np.outer(features[i, p], features[i, p])
+    return A, C
+
+
+def common_moments(moments: np.ndarray) -> np.ndarray:
+    """Mean over series of moments (H, P, K, K) in units of their trace; series without errors do not count."""
+    common = np.zeros((len(moments), *moments.shape[2:]))
+    for h, of_step in enumerate(moments):
+        known = [M / np.trace(M) for M in of_step if np.trace(M) > 0.0]
+        if known:
+            common[h] = np.mean(known, axis=0)
+    return common

@@ -47,6 +47,8 @@ class StreamingEstimator:
 
     # Key of the names of the targets in saved files.
     _TARGETS_KEY = "targets"
+    # Readings after which a series has shown its range, see `ShownLimits.limits`.
+    _RANGE_ROWS = 0.0
     # Attributes that no copy needs.
     _SCRATCH: tuple[str, ...] = ()
 
@@ -115,7 +117,7 @@ class StreamingEstimator:
         """Limits of the targets, see `momostream.distributions.limited`; None if there are none."""
         if self.bounds is None:
             return None
-        limits = self._screening.shown.limits()
+        limits = self._screening.shown.limits(self._RANGE_ROWS)
         for j in self._map.changed:
             target = self._map.targets[j]
             # A transform has limits of its own.

@@ -83,10 +83,10 @@ class MOMoGPForecaster(ForecasterBatches, ForecasterInsight, Forecaster):
     holidays
         Dates of days that are like those of a weekend, past and to come.
     experts
-        Names: ``"last value"``, ``"season"``, ``"own lags"``, ``"wide lags"``, ``"iterated lags"``, and kernels as in
-        `momostream.MOMoGPRegressor`, each also with ``"residual "`` before it, for a circuit on the residuals of
-        ``"wide lags"``. The first two always take part. Inputs that are known in advance act linearly, through
-        ``"own lags"``.
+        Names: ``"last value"``, ``"season"``, ``"own lags"``, ``"wide lags"``, ``"iterated lags"``, ``"curved lags"``,
+        and kernels as in `momostream.MOMoGPRegressor`, each also with ``"residual "`` before it, for a circuit on the
+        residuals of ``"wide lags"``. The first two always take part. Inputs that are known in advance act through
+        ``"own lags"``, with their squares and their products with the waves of the day.
     conformal
         Whether quantiles, intervals and medians are corrected by their errors in recent forecasts. Requires
         ``strategy="direct"``.
@@ -173,7 +173,7 @@ class MOMoGPForecaster(ForecasterBatches, ForecasterInsight, Forecaster):
     True
     """
 
-    _TARGETS_KEY = "series"
+    _TARGETS_KEY, _RANGE_ROWS = "series", 2000.0
     _model: HorizonModel | None
 
     def __init__(
@@ -567,7 +567,7 @@ class MOMoGPForecaster(ForecasterBatches, ForecasterInsight, Forecaster):
     def _restored_model(self, state: Any) -> HorizonModel:
         self._calendar = self._new_calendar()
         shape = _calendar_shape(self._calendar)
-        if "middle" in state:
+        if "curved" in state:
             return HorizonModel.from_state(self._model_settings(), state, *shape)
         # Experts of earlier versions are not those of this one, which learn the rows that were remembered.
         self._model = HorizonModel(self._model_settings(), len(self._targets), len(self._inputs), *shape)

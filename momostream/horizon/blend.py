@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from momostream.distributions.planes import LOCATION
 from momostream.horizon.levels import LevelScale
 from momostream.kernels.forecasts import blend_mean, correlation_learn, deviations, mixture_learn, mixture_planes
-from momostream.kernels.horizon import blend_learn, blend_solve, exchange
+from momostream.kernels.horizon import blend_common, blend_learn, blend_solve, exchange
 from momostream.kernels.scalar import UNKNOWN
 from momostream.kernels.stack import SCORE_CLIP
 from momostream.stream.stack import TAIL_DISCOUNT, TAILS, USUAL_STEP, cdf_tables, tail_candidates
@@ -31,8 +31,11 @@ Array = NDArray[np.float64]
 # Memory of the errors of the experts, in rows, and how much longer it is for each step: errors of forecasts that
 # overlap are much the same. Caution against trusting one expert; steps towards the optimum each time.
 MEMORY, MEMORY_PER_STEP, CAUTION, N_STEPS = 3000.0, 30.0, 0.1, 4
-# The square error of an expert that has learnt from n rows is taken to be larger by (YOUTH / n)^2 of it.
-YOUTH = 30.0
+# The square error of an expert that has learnt from n rows is taken to be larger by ((YOUTH + YOUTH_PER_STEP h) / n)^2
+# of it for step h: few rows say less about far steps.
+YOUTH, YOUTH_PER_STEP = 30.0, 10.0
+# The errors of all series together count as this many rows of each.
+COMMON_ROWS = 500.0
 # After this many rows, weights move little: those of each series are found at every fourth row only.
 SETTLED_ROWS, TURNS = 256, 4
 
@@ -81,6 +84,9 @@ class Blend:
         self.weights[:, :, 0] = 0.9
         self._forgetting = (1.0 - 1.0 / (MEMORY + MEMORY_PER_STEP * horizon)) ** every
         self._pooled, self._nearer = np.empty((2, horizon, n_experts, n_experts))
+        # Errors of all series together, found from time to time.
+        self.common = np.zeros((horizon, n_experts, n_experts))
+        self._youth = YOUTH + YOUTH_PER_STEP * np.arange(1.0, horizon + 1.0)
         self._pull = np.empty(n_experts)
         self.n_rows = 0
 
@@ -90,9 +96,12 @@ class Blend:
         blend_learn(self.n_rows, self._forgetting, errors, self.moments)
         P, turn = self.moments.shape[1], self.n_rows % TURNS
         start, stop = (0, P) if self.n_rows < SETTLED_ROWS else (turn * P // TURNS, (turn + 1) * P // TURNS)
+        shrinkage = COMMON_ROWS / (COMMON_ROWS + self.n_rows) if P > 1 else 0.0
+        if shrinkage and (self.n_rows < SETTLED_ROWS or turn == 0):
+            blend_common(self.moments, self.common)
         blend_solve(
-            start, stop, N_STEPS, CAUTION, (YOUTH / self.n_rows) ** 2, self.moments, self._pooled, self._nearer,
-            self._pull, self.weights,
+            start, stop, N_STEPS, CAUTION, (self._youth / self.n_rows) ** 2, shrinkage, self.common, self.moments,
+            self._pooled, self._nearer, self._pull, self.weights,
         )  # fmt: skip
 
     def mean(self, locations: Array) -> Array:
@@ -104,15 +113,17 @@ class Blend:
     @property
     def nbytes(self) -> int:
         """Bytes of what was learnt."""
-        return self.moments.nbytes + self.weights.nbytes
+        return self.moments.nbytes + self.weights.nbytes + self.common.nbytes
 
     def state(self) -> dict[str, Any]:
         """Everything as plain data."""
-        return {"moments": self.moments.copy(), "weights": self.weights.copy(), "n_rows": self.n_rows}
+        arrays = {"moments": self.moments.copy(), "weights": self.weights.copy(), "common": self.common.copy()}
+        return {**arrays, "n_rows": self.n_rows}
 
     def restore(self, state: dict[str, Any]) -> None:
         """Restore from `state`."""
         self.moments, self.weights, self.n_rows = state["moments"].copy(), state["weights"].copy(), state["n_rows"]
+        self.common = state["common"].copy()
 
 
 class _LearntArrays:

@@ -9,11 +9,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from momostream.horizon.calendar import Ahead
+from momostream.horizon.curved import CurvedLags
 from momostream.horizon.features import FeatureMap
 from momostream.horizon.iterated import IteratedLags
 from momostream.horizon.past import Past
 from momostream.horizon.regressions import OwnLags, WideLags
-from momostream.horizon.settings import RESIDUAL, HorizonSettings
+from momostream.horizon.settings import CURVED, RESIDUAL, HorizonSettings
 from momostream.kernels.horizon import ENOUGH_TO_CUT
 from momostream.stream.circuits import Circuits
 from momostream.stream.tree import Tree
@@ -36,12 +37,14 @@ class Experts:
     features
         Map from rows to features.
     n_series, n_inputs, n_terms
-        Columns: series, inputs, and those of the calendar.
+        Columns: series, inputs and those made of them, and those of the calendar.
 
     Attributes
     ----------
     own, wide
         Regressions on the past of a series and on that of all series, each with two penalties; None if not wanted.
+    curved
+        Regression of each series on what the heavy one of its own lags leaves; None if not wanted.
     iterated
         Regressions of one step on all series and on the series itself; None if not wanted.
     circuits
@@ -50,8 +53,8 @@ class Experts:
     names
         Of all experts, in the order of the blend.
     at
-        Which of these are ``"last"``, ``"season"``, ``"own"``, ``"wide"``, ``"iterated"``, ``"plain"`` and
-        ``"residual"``.
+        Which of these are ``"last"``, ``"season"``, ``"own"``, ``"curved"``, ``"wide"``, ``"iterated"``, ``"plain"``
+        and ``"residual"``.
     """
 
     def __init__(
@@ -61,6 +64,7 @@ class Experts:
         self._settings, self._features = settings, features
         self._steps, n_outputs = np.arange(1, settings.horizon + 1), settings.horizon * n_series
         self.own: OwnLags | None = None
+        self.curved: CurvedLags | None = None
         self.wide: WideLags | None = None
         self.iterated: IteratedLags | None = None
         self.circuits: dict[str, Circuits] = {}
@@ -68,6 +72,10 @@ class Experts:
         if "own lags" in settings.experts:
             self.own = OwnLags(settings.horizon, n_series, n_inputs, n_terms)
             names["own"] = ["own lags, light", "own lags, heavy"]
+        if CURVED in settings.experts:
+            n_raw = features.n_inputs
+            self.curved = CurvedLags(settings.horizon, n_series, n_raw, features.n_bends, features.n_shown)
+            names["curved"] = [CURVED]
         if "wide lags" in settings.experts and features.n_features <= TOO_WIDE:
             least_rows = np.where(features.is_late, ENOUGH_TO_CUT + 2.0 * settings.horizon, 0.0)
             self.wide = WideLags(features.n_features, n_outputs, least_rows)
@@ -83,6 +91,13 @@ class Experts:
         self.names = tuple(name for part in names.values() for name in part)
         ends = accumulate((len(part) for part in names.values()), initial=0)
         self.at = {part: slice(*both) for part, both in zip(names, pairwise(ends), strict=True)}
+
+    @property
+    def moving(self) -> slice:
+        """The experts that move with the inputs: regressions on own lags, and the curved one, which corrects them."""
+        if self.own is None:
+            return slice(0, 0)
+        return slice(self.at["own"].start, self.at["own"].stop + (self.curved is not None))
 
     def start_circuits(self) -> None:
         """Start the circuits, or start them again when their points have become others."""
@@ -151,6 +166,14 @@ class Experts:
         slopes = np.zeros((2, H, P, self.n_inputs))
         if self.own is not None:
             self.own.predict(past, ahead, located[self.at["own"]], slopes)
+        if self.curved is not None:
+            located[self.at["curved"]] = located[self.at["own"]][-1]
+            own_end = located[self.at["own"]][-1, -1] - past.values
+            wide_end = np.zeros(P) if self.wide is None else expected[-1, -P:]
+            self.curved.correct(
+                past.series, past.inputs, past.first, past.last, self._features.seasonal_lags, own_end, wide_end,
+                located[self.at["curved"]][0],
+            )  # fmt: skip
         if self.wide is not None:
             located[self.at["wide"]] = past.values + expected.reshape(-1, H, P)
         if self.iterated is not None:
@@ -179,7 +202,7 @@ class Experts:
     def _parts(self) -> dict[str, Any]:
         """All that learns, by its key in a state; None for experts that are not wanted."""
         circuits = {part: self.circuits.get(part) for part in ("plain", "residual")}
-        return {"own": self.own, "wide": self.wide, "iterated": self.iterated, **circuits}
+        return {"own": self.own, "curved": self.curved, "wide": self.wide, "iterated": self.iterated, **circuits}
 
     @property
     def nbytes(self) -> int:

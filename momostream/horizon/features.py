@@ -34,6 +34,8 @@ class FeatureMap:
         Columns.
     n_terms
         Further inputs, those of the calendar.
+    n_bends
+        Columns between inputs and calendar that are made of inputs; neither regression nor circuits see them.
     kind
         Which of the terms is the kind of day; the circuits see it, those before it, and the kind at the last step.
 
@@ -61,9 +63,16 @@ class FeatureMap:
     """
 
     def __init__(
-        self, settings: HorizonSettings, n_series: int, n_inputs: int, n_terms: int = 0, kind: int | None = None
+        self,
+        settings: HorizonSettings,
+        n_series: int,
+        n_inputs: int,
+        n_terms: int = 0,
+        kind: int | None = None,
+        n_bends: int = 0,
     ) -> None:
         self.horizon, self.n_series, self.n_inputs, self.kind = settings.horizon, n_series, n_inputs, kind
+        self.n_bends = n_bends
         self.n_lags = settings.lags or int(np.clip(MOST_FEATURES // max(n_series, 1) - 1, 1, MOST_LAGS))
         # Room for the values of a season, unless there is to be none.
         n_seasonal = 0 if settings.seasons == () else 2 * n_series
@@ -76,7 +85,7 @@ class FeatureMap:
         self.n_features = self._changes.stop
         self.is_late = np.zeros(self.n_features, dtype=bool)
         self.is_late[self._seasonal] = True
-        self._n_shown = n_inputs + (n_terms if kind is None else kind + 1)
+        self.n_shown = n_inputs + (n_terms if kind is None else kind + 1)
         self.set_season(settings.seasons[0] if settings.seasons else None)
 
     def set_season(self, season: int | None) -> None:
@@ -88,7 +97,7 @@ class FeatureMap:
     @property
     def n_coordinates(self) -> int:
         """Coordinates of a point, without the number of its row."""
-        return self.n_series * (2 + len(self.seasonal_lags)) + self._n_shown + (self.kind is not None)
+        return self.n_series * (2 + len(self.seasonal_lags)) + self.n_shown + (self.kind is not None)
 
     @property
     def most_coordinates(self) -> int:
@@ -108,7 +117,7 @@ class FeatureMap:
             Of the row.
         series, inputs
             Rows as in `momostream.horizon.past.Past`, shape ``(..., n_rows, 4, n_series)``, and ``(n_rows, 2,
-            n_inputs + n_terms)`` for all pasts together.
+            n_inputs + n_bends + n_terms)`` for all pasts together.
         first, now
             Positions of the oldest and of the newest row.
         earlier
@@ -116,7 +125,8 @@ class FeatureMap:
         last_terms
             The calendar at the last step ahead.
         """
-        pasts, values, (x, slow_x) = series.shape[:-3], series[..., now, 0, :], inputs[now]
+        pasts, values = series.shape[:-3], series[..., now, 0, :]
+        x, slow_x = np.delete(inputs[now], np.s_[self.n_inputs : self.n_inputs + self.n_bends], axis=1)
         f = np.zeros((*pasts, self.n_features))
         f[..., 0] = 1.0
         f[..., self._series] = values - series[..., now, 1, :]
@@ -128,9 +138,9 @@ class FeatureMap:
         last = series[..., max(now - self.n_lags, first) : now + 1, 0, :][..., ::-1, :]
         changes = f[..., self._changes].reshape(*pasts, self.n_lags, -1)
         changes[..., : last.shape[-2] - 1, :] = last[..., :-1, :] - last[..., 1:, :]
-        shown = np.empty((*pasts, 1 + self._n_shown + (self.kind is not None)))
+        shown = np.empty((*pasts, 1 + self.n_shown + (self.kind is not None)))
         shown[..., 0] = number
-        shown[..., 1 : 1 + self._n_shown] = x[: self._n_shown]
+        shown[..., 1 : 1 + self.n_shown] = x[: self.n_shown]
         if self.kind is not None:
             shown[..., -1] = last_terms[self.kind]
         points = [shown[..., :1], values, shown[..., 1:], seasonal, changes[..., 0, :]]
@@ -142,9 +152,9 @@ class FeatureMap:
         """As `newest`, for one past, in one compiled call; it looks up the seasonal values itself."""
         f, point = np.empty(self.n_features), np.empty(1 + self.n_coordinates)
         row_features(
-            number, series, inputs, first, now, self.seasonal_lags, self.n_lags, self._n_waves,
-            self._seasonal.stop - self._seasonal.start, self._n_shown, -1 if self.kind is None else self.kind,
-            last_terms, f, point,
+            number, series, inputs, first, now, self.seasonal_lags, self.n_lags, self.n_inputs, self.n_bends,
+            self._n_waves, self._seasonal.stop - self._seasonal.start, self.n_shown,
+            -1 if self.kind is None else self.kind, last_terms, f, point,
         )  # fmt: skip
         return f, point
 
@@ -152,7 +162,7 @@ class FeatureMap:
         self, series: Sequence[Hashable], inputs: Sequence[Hashable], terms: Sequence[str] = ()
     ) -> list[Hashable]:
         """Names of the number of the row and of the coordinates of a point."""
-        names: list[Hashable] = ["clock", *series, *[*inputs, *terms][: self._n_shown]]
+        names: list[Hashable] = ["clock", *series, *[*inputs, *terms][: self.n_shown]]
         if self.kind is not None:
             names.append(f"{terms[self.kind]} at the last step")
         if len(self.seasonal_lags):

@@ -19,6 +19,7 @@ from momostream.horizon.calendar import Ahead, waves_of
 from momostream.horizon.conformal import Conformal
 from momostream.horizon.experts import Experts
 from momostream.horizon.features import FeatureMap
+from momostream.horizon.inputs import BentInputs
 from momostream.horizon.past import Past
 from momostream.horizon.paths import Paths
 from momostream.horizon.ring import MadeForecast, Ring
@@ -81,9 +82,11 @@ class HorizonModel:
         n_terms = (0 if settings.seasons == () else N_WAVES) if n_terms is None else n_terms
         self.n_terms = n_terms
         H, every = settings.horizon, 1 + settings.horizon // EVERY_STEPS
-        self.features = FeatureMap(settings, n_series, n_inputs, n_terms, kind)
-        self.past = Past(n_series, n_inputs + n_terms, self._capacity())
-        self.experts = Experts(settings, self.features, n_series, n_inputs, n_terms)
+        self.inputs = BentInputs(n_inputs, n_terms)
+        n_columns = self.inputs.n_columns
+        self.features = FeatureMap(settings, n_series, n_inputs, n_terms, kind, self.inputs.n_bends)
+        self.past = Past(n_series, n_columns + n_terms, self._capacity())
+        self.experts = Experts(settings, self.features, n_series, n_columns, n_terms)
         self.blend = Blend(len(self.expert_names), H, n_series, every)
         self.middle = Blend(len(self.expert_names), H, n_series, every)
         self.smoothing = Smoothing(H, n_series)
@@ -92,7 +95,7 @@ class HorizonModel:
         self.conformal = Conformal(H, n_series) if settings.conformal else None
         wide = self.experts.wide
         self.ring = Ring(
-            horizon=H, n_series=n_series, n_inputs=n_inputs, n_experts=len(self.expert_names),
+            horizon=H, n_series=n_series, n_inputs=n_columns, n_experts=len(self.expert_names),
             n_components=self.mixture.n_components, n_coordinates=self.features.most_coordinates,
             n_features=0 if wide is None else wide.width, n_wide=0 if wide is None else len(wide.penalties),
             every=every,
@@ -137,7 +140,9 @@ class HorizonModel:
             self._see(now % H)
             self.ring.seen[now % H] = -1
             return
-        self.past.append(y, np.concatenate([x, self._ahead.terms[0]]))
+        self.inputs.see(x)
+        terms = self._ahead.terms[0]
+        self.past.append(y, np.concatenate([x, self.inputs.bend(x, terms), terms]))
         if now:
             self._learn_forecasts(y, now)
         if now >= H and self.ring.seen[now % H] == now - H:
@@ -151,6 +156,8 @@ class HorizonModel:
         # Made here even if it is not asked for, so that asking changes nothing.
         self._made = None
         made = self._forecast()
+        if self.experts.curved is not None:
+            self.experts.curved.keep(now)
         if self.ring.is_kept(now):
             self.ring.keep(now, made, self.mixture.rests(self.past.n_repeated))
             self.smoothing.kept[now % H] = made.rough
@@ -160,7 +167,7 @@ class HorizonModel:
 
         Forecasts from them are not learnt from: that would teach little, and take as long as rows with values.
         """
-        nothing, no_inputs = np.full(self.n_series, np.nan), np.full(self.n_inputs, np.nan)
+        nothing, no_inputs = np.full(self.n_series, np.nan), np.full(self.inputs.n_columns, np.nan)
         for terms in X:
             if not self.has_calendar:
                 terms = self._own_calendar().terms[0]
@@ -177,7 +184,7 @@ class HorizonModel:
 
     def _learn_forecasts(self, y: Array, now: int) -> None:
         """Compare the values of a row with all forecasts of them."""
-        values, errors, planes = self.ring.recall(now, y, self.past, self._first_own, self.mixture.stands_still)
+        values, errors, planes = self.ring.recall(now, y, self.past, self.experts.moving, self.mixture.stands_still)
         self.blend.learn(errors)
         tempered = np.empty_like(errors)
         tempered_errors(values, errors, planes, tempered)
@@ -193,11 +200,6 @@ class HorizonModel:
                 values = self.past.observed[self.past.last + 1 - H : self.past.last + 1]
                 self.smoothing.learn(self.smoothing.kept[now % H], values)
 
-    @property
-    def _first_own(self) -> int:
-        """The first of the experts that move with the inputs; 0 if there are none."""
-        return 0 if self.experts.own is None else self.experts.at["own"].start
-
     def _learn_origin(self, origin: int) -> None:
         """Learn the changes after a row whose last target has just come."""
         slot, seasons = origin % self.settings.horizon, self.settings.seasons
@@ -208,6 +210,21 @@ class HorizonModel:
         with_circuits = not seasons or origin >= seasons[0]
         ring, point = self.ring, self.ring.points[slot, : 1 + self.features.n_coordinates]
         self.experts.learn_origin(ring.features[slot], point, ring.expected[slot], changes, with_circuits)
+        curved = self.experts.curved
+        if curved is not None:
+            if ring.kept[slot] == origin:
+                curved.learn(origin, self._left(slot))
+            curved.work()
+
+    def _left(self, slot: int) -> Array:
+        """What the heavy regression on own lags has left of the newest ``horizon`` rows, given their inputs."""
+        H, past, D = self.settings.horizon, self.past, self.inputs.n_columns
+        rows = slice(past.last + 1 - H, past.last + 1)
+        located = self.ring.located[slot, :, self.experts.at["own"].stop - 1]
+        if D:
+            change = past.inputs[rows, 0, :D] - past.inputs[past.last - H, 0, :D]
+            located = located + np.einsum("hpd,hd->hp", self.ring.slopes[slot, :, 1], change)
+        return past.observed[rows] - located
 
     def _search_season(self) -> None:
         past = self.past
@@ -257,7 +274,8 @@ class HorizonModel:
             located, slopes = self.experts.locate(past, self._ahead, self.seasons, self.point, self.ring.expected[slot])
             slope = np.zeros(slopes.shape[1:])
             if self.experts.own is not None and self.n_inputs:
-                slope = np.einsum("khpd,hpk->hpd", slopes, self.blend.weights[:, :, self.experts.at["own"]])
+                weights = self.blend.weights[:, :, self.experts.moving]
+                slope = np.einsum("khpd,hpk->hpd", slopes[[0, 1, 1][: weights.shape[2]]], weights)
             rests = self.mixture.rests(past.n_repeated)
             rough = self.blend.mean(located)
             blend, middle = self.smoothing.smooth(rough, self.middle.mean(located))
@@ -269,8 +287,11 @@ class HorizonModel:
         """The distribution of the next steps, given their inputs ``(horizon, n_inputs)``; by default they stay."""
         made = self._forecast()
         planes = made.planes.reshape(*made.planes.shape[:2], self.settings.horizon, self.n_series).copy()
-        if X is not None and self.n_inputs:
-            change = np.where(np.isnan(X), 0.0, X - self.past.inputs[self.past.last, 0, : self.n_inputs])
+        if self.n_inputs:
+            now, D = self.past.inputs[self.past.last, 0, : self.inputs.n_columns], self.n_inputs
+            X = np.tile(now[:D], (self.settings.horizon, 1)) if X is None else np.where(np.isnan(X), now[:D], X)
+            # An input that stays acts differently at another time of the day.
+            change = np.nan_to_num(np.concatenate([X, self.inputs.bend(X, self._ahead.terms[1:])], axis=1) - now)
             moved = np.einsum("hpd,hd->hp", made.blend_slope, change)
             stays = self.mixture.stands_still[:, None, None] * self.mixture.rests(self.past.n_repeated) > 0.0
             planes[LOCATION] += np.where(stays, 0.0, moved)
@@ -309,7 +330,7 @@ class HorizonModel:
         """Everything that cannot be computed again, as plain data."""
         return {
             "n_series": self.n_series, "n_inputs": self.n_inputs, "look": self._next_search,
-            "ahead": list(self._ahead),
+            "ahead": list(self._ahead), "centre": self.inputs.centre.copy(),
             "seasons": list(self.seasons), "seen": list(self._found),
             **{key: None if part is None else part.state() for key, part in self._parts().items()},
             **self.experts.state(), "ring": self.ring.state(self.past.n_rows),
@@ -322,7 +343,7 @@ class HorizonModel:
         """Restore a model from `state`; the calendar as when it was made."""
         model = cls(settings, state["n_series"], state["n_inputs"], n_terms, kind)
         model._next_search, model.seasons = state["look"], tuple(state["seasons"])
-        model._found = tuple(state["seen"])
+        model._found, model.inputs.centre = tuple(state["seen"]), state["centre"].copy()
         model._ahead = Ahead(*(part.copy() for part in state["ahead"]))
         if settings.seasons is None and model.seasons:
             model.features.set_season(model.seasons[0])

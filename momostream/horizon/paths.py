@@ -66,12 +66,15 @@ class Paths:
         self.series = np.zeros((n_paths, n_rows, 4, model.n_series))
         self.series[:, : self.now + 1] = past.series[rows]
         self.ahead = self._calendar() if ahead is None else ahead
-        self.inputs = np.zeros((n_rows, 2, model.n_inputs + model.n_terms))
+        n_columns = model.inputs.n_columns
+        self.inputs = np.zeros((n_rows, 2, n_columns + model.n_terms))
         self.inputs[: self.now + 1] = past.inputs[rows]
         known = np.full((horizon, model.n_inputs), np.nan) if X is None else X
         stays = past.inputs[past.last, 0, : model.n_inputs]
-        self.inputs[self.now + 1 :, 0, : model.n_inputs] = np.where(np.isnan(known), stays, known)
-        self.inputs[self.now + 1 :, 0, model.n_inputs :] = self.ahead.terms[1 : 1 + horizon]
+        known, terms = np.where(np.isnan(known), stays, known), self.ahead.terms[1 : 1 + horizon]
+        drawn = np.concatenate([known, model.inputs.bend(known, terms), terms], axis=1)
+        # As in `Past`: an input without a value yet stays where it is.
+        self.inputs[self.now + 1 :, 0] = np.where(np.isnan(drawn), past.inputs[past.last, 0], drawn)
         self.inputs[self.now + 1 :, 1] = past.inputs[past.last, 1]
         self.slow_step = max(SLOW_STEP, 1.0 / past.n_rows)
 
@@ -126,12 +129,16 @@ class Paths:
         moved = np.zeros((n, model.n_series))
         if experts.own is not None:
             located[experts.at["own"]], slopes = self._own_lags()
-            moved = np.einsum("knp,pk->np", slopes, model.blend.weights[0, :, experts.at["own"]])
+            weights = model.blend.weights[0, :, experts.moving]
+            moved = np.einsum("knp,pk->np", slopes[[0, 1, 1][: weights.shape[1]]], weights)
         if experts.iterated is not None:
             located[experts.at["iterated"]] = experts.iterated.predict_next(self.series, self.now, self._next.terms[1])
         features, points = self._features()
         if experts.wide is not None:
             located[experts.at["wide"]] = last + experts.wide.predict(experts.wide.cut(features))
+        if experts.curved is not None:
+            wide = last if experts.wide is None else located[experts.at["wide"]][-1]
+            located[experts.at["curved"]] = self._curved(located[experts.at["own"]][-1], wide)
         for part, circuits in experts.circuits.items():
             base = experts.base(part, last, located)
             for k, tree in enumerate(circuits.trees, experts.at[part].start):
@@ -146,13 +153,28 @@ class Paths:
         """Forecasts of the regressions on own lags, shape ``(2, n_paths, n_series)``, and how far inputs move them."""
         model, own, P = self.model, self.model.experts.own, self.model.n_series
         assert own is not None
-        change = (self.inputs[self.now + 1, 0] - self.inputs[self.now, 0])[: model.n_inputs]
+        change = (self.inputs[self.now + 1, 0] - self.inputs[self.now, 0])[: model.inputs.n_columns]
         located, moved = np.empty((2, 2, self.n_paths, P))
-        location, slope = np.empty((2, 1, P)), np.empty((2, 1, P, model.n_inputs))
+        location, slope = np.empty((2, 1, P)), np.empty((2, 1, P, model.inputs.n_columns))
         for path in range(self.n_paths):
             own.predict_at(self.series[path], self.inputs, 0, self.now, self._next, location, slope)
             located[:, path], moved[:, path] = location[:, 0], (slope @ change)[:, 0]
         return located, moved
+
+    def _curved(self, own: Array, wide: Array) -> Array:
+        """Forecasts of the curved regression, shape ``(n_paths, n_series)``, from those that it corrects."""
+        model, curved = self.model, self.model.experts.curved
+        assert curved is not None
+        located, last = own.copy(), self.series[:, self.now, 0]
+        # Seasons are looked up as in `_features`.
+        lags = model.features.seasonal_lags
+        lags = lags if len(lags) and self.now >= lags[0] else lags[:0]
+        for path in range(self.n_paths):
+            curved.correct(
+                self.series[path], self.inputs, 0, self.now, lags, own[path] - last[path], wide[path] - last[path],
+                located[path : path + 1],
+            )  # fmt: skip
+        return located
 
     def _features(self) -> tuple[Array, Array]:
         """Features for the wide regression and points for the circuits."""

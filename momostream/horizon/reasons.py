@@ -62,10 +62,11 @@ def reasons_of(model: HorizonModel, step: int, n_neighbours: int) -> Reasons:
                     points[number] = row
     nearest = sorted(similarity, key=lambda number: -similarity[number])[:n_neighbours]
     total = relevance.sum()
+    now = model.past.inputs[model.past.last, 0, : model.n_inputs]
     return Reasons(
         weights,
         made.located[:, step - 1],
-        made.blend_slope[step - 1].T,
+        (made.blend_slope[step - 1] @ model.inputs.slopes(now, model._ahead.terms[step])).T,
         relevance / total if total > 0.0 else relevance,
         [(number, similarity[number], points[number]) for number in nearest],
     )

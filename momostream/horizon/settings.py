@@ -9,10 +9,10 @@ from momostream._checks import Constraint, check_settings, flag, names, optional
 from momostream.gp.covariance import KERNELS, Covariance
 from momostream.stream.settings import STREAM_CONSTRAINTS, StreamSettings
 
-__all__ = ["RESIDUAL", "SEASON", "SEASONS", "HorizonSettings"]
+__all__ = ["CURVED", "LINEAR", "RESIDUAL", "SEASON", "SEASONS", "HorizonSettings"]
 
 LINEAR = ("last value", "season", "own lags", "wide lags", "iterated lags")
-RESIDUAL = "residual "
+CURVED, RESIDUAL = "curved lags", "residual "
 
 SEASON = whole(2)
 SEASONS = Constraint(
@@ -21,7 +21,7 @@ SEASONS = Constraint(
 )
 CONSTRAINTS: dict[str, Constraint] = {
     "horizon": whole(1),
-    "experts": names(*LINEAR, "matern32"),
+    "experts": names(*LINEAR, CURVED, "matern32"),
     "lags": optional(whole(1)),
     "seasons": optional(SEASONS),
     "conformal": flag(),
@@ -35,7 +35,7 @@ class HorizonSettings:
     """Parameters of the model; `momostream.MOMoGPForecaster` documents them."""
 
     horizon: int = 24
-    experts: tuple[str, ...] = (*LINEAR, "matern32", "residual matern32")
+    experts: tuple[str, ...] = (*LINEAR, CURVED, "matern32", "residual matern32")
     lags: int | None = None
     seasons: tuple[int, ...] | None = None
     conformal: bool = False
@@ -48,8 +48,10 @@ class HorizonSettings:
         """Check every parameter before any row comes."""
         check_settings(self, CONSTRAINTS)
         for name in self.experts:
-            if name not in LINEAR:
+            if name not in (*LINEAR, CURVED):
                 _check_circuit(name)
+        if CURVED in self.experts and "own lags" not in self.experts:
+            raise ValueError(f"experts={self.experts!r} is not accepted: 'curved lags' require 'own lags'")
         if any(name.startswith(RESIDUAL) for name in self.experts) and "wide lags" not in self.experts:
             raise ValueError(f"experts={self.experts!r} is not accepted: 'residual' experts require 'wide lags'")
 
@@ -64,7 +66,9 @@ class HorizonSettings:
     @cached_property
     def plain(self) -> StreamSettings | None:
         """Circuits on changes."""
-        return self._circuits([name for name in self.experts if name not in LINEAR and not name.startswith(RESIDUAL)])
+        return self._circuits(
+            [name for name in self.experts if name not in (*LINEAR, CURVED) and not name.startswith(RESIDUAL)]
+        )
 
     @cached_property
     def residual(self) -> StreamSettings | None:
@@ -80,6 +84,6 @@ def _check_circuit(name: str) -> None:
         Covariance.parse(kernel.removeprefix("clock "))
     except ValueError:
         raise ValueError(
-            f"unknown expert {name!r}: use {', '.join(map(repr, LINEAR))}, a kernel ({', '.join(KERNELS)}, optionally "
-            f"followed by '+linear', or after 'clock '), or {RESIDUAL!r} and a kernel"
+            f"unknown expert {name!r}: use {', '.join(map(repr, (*LINEAR, CURVED)))}, a kernel ({', '.join(KERNELS)}, "
+            f"optionally followed by '+linear', or after 'clock '), or {RESIDUAL!r} and a kernel"
         ) from None

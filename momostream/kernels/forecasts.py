@@ -54,14 +54,16 @@ def past_reach(margin, values, lowest, highest, low, high):
         high[p] = values[p] if math.isnan(highest[p]) else highest[p] + more
 
 
-@kernel(void(f8, ro(3), ro(3), i8, i8, whole, i8, i8, i8, i8, i8, ro(1), rw(1), rw(1)))
+@kernel(void(f8, ro(3), ro(3), i8, i8, whole, i8, i8, i8, i8, i8, i8, i8, ro(1), rw(1), rw(1)))
 def row_features(
-    number, past, inputs, first, now, seasons, n_lags, n_waves, n_seasonal, n_shown, kind, terms, f, point
-):
+    number, past, inputs, first, now, seasons, n_lags, n_raw, n_bends, n_waves, n_seasonal, n_shown, kind, terms, f,
+    point,
+):  # fmt: skip
     """Set features `f` and `point` of the row `now`; `momostream.horizon.features.FeatureMap` says which.
 
     `past` (rows, 4, P) and `inputs` (rows, 2, D) are those of a past, `seasons` the rows back to the seasonal values,
-    `n_seasonal` the room for these in `f`, `kind` the one of the `terms` at the last step that is shown, or -1.
+    `n_seasonal` the room for these in `f`; the `n_bends` inputs after the first `n_raw` are left out. `kind` is the one
+    of the `terms` at the last step that is shown, or -1.
     """
     P = past.shape[2]
     at_seasonal = 1 + P + n_waves
@@ -70,9 +72,10 @@ def row_features(
     f[0] = 1.0
     point[0] = number
     for k in range(n_waves):
-        f[1 + P + k] = inputs[now, 0, k] - inputs[now, 1, k]
+        at = k if k < n_raw else k + n_bends
+        f[1 + P + k] = inputs[now, 0, at] - inputs[now, 1, at]
     for k in range(n_shown):
-        point[1 + P + k] = inputs[now, 0, k]
+        point[1 + P + k] = inputs[now, 0, k if k < n_raw else k + n_bends]
     if kind >= 0:
         point[1 + P + n_shown] = terms[kind]
     for k in range(n_seasonal):

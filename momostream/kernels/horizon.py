@@ -17,6 +17,7 @@ __all__ = [
     "N_BASIC",
     "ROUND_OFF",
     "SHORT",
+    "blend_common",
     "blend_learn",
     "blend_solve",
     "components_learn",
@@ -95,7 +96,7 @@ def past_append(first, now, y, x, slow_step, is_known, knows_input, n_missing, s
         inputs[now, 1, k] = slow + slow_step * (inputs[now, 0, k] - slow)
 
 
-@kernel(void(i8, i8, whole, ro(1), ro(3), i8, ro(1), ro(2), ro(4), ro(5), ro(4), ro(5), rw(2), rw(3), rw(3)))
+@kernel(void(i8, i8, whole, ro(1), ro(3), i8, i8, ro(1), ro(2), ro(4), ro(5), ro(4), ro(5), rw(2), rw(3), rw(3)))
 def recall(
     now,
     last,
@@ -103,6 +104,7 @@ def recall(
     y,
     inputs,
     own,
+    n_own,
     stands_still,
     rests,
     located,
@@ -116,11 +118,11 @@ def recall(
     """Compare the values `y` of the row `now` with all forecasts of them, those made one row ago first.
 
     The rings hold forecasts by the number of their row, modulo H, and step; `kept` (H) has the rows whose forecasts are
-    there: `located` (H, H, K, P) those of the experts, of which the two from `own` on move by `sloped` (H, H, 2, P, D)
-    with the change of the inputs since then; `plane_ring` (H, H, 5, M, P) the planes of the mixtures, whose components
-    move by `blend_slope` (H, H, P, D) unless they stand still (M) in a series that `rests` (H, P). The row is at the
-    position `last` of `inputs` (rows, 2, D or more). Sets `values` (H, P), NaN where nothing was forecast or `y` is
-    missing, `errors` (K, H, P) and `planes` (5, M, H P).
+    there: `located` (H, H, K, P) those of the experts, of which `n_own` from `own` on move by `sloped` (H, H, 2, P, D)
+    with the change of the inputs since then, a third as the second; `plane_ring` (H, H, 5, M, P) the planes of the
+    mixtures, whose components move by `blend_slope` (H, H, P, D) unless they stand still (M) in a series that `rests`
+    (H, P). The row is at the position `last` of `inputs` (rows, 2, D or more). Sets `values` (H, P), NaN where nothing
+    was forecast or `y` is missing, `errors` (K, H, P) and `planes` (5, M, H P).
     """
     H, K, P = located.shape[1], located.shape[2], located.shape[3]
     D = sloped.shape[4]
@@ -141,9 +143,8 @@ def recall(
                 # The forecast was made as if the inputs stayed.
                 change = inputs[last, 0, d] - inputs[last - h - 1, 0, d]
                 for p in range(P):
-                    if own:
-                        errors[own, h, p] -= sloped[slot, h, 0, p, d] * change
-                        errors[own + 1, h, p] -= sloped[slot, h, 1, p, d] * change
+                    for k in range(n_own):
+                        errors[own + k, h, p] -= sloped[slot, h, min(k, 1), p, d] * change
                     for m in range(M):
                         if stands_still[m] == 0.0 or rests[slot, p] == 0.0:
                             # The first plane holds the locations.
@@ -348,15 +349,47 @@ def _least_error(M):
     return max(least, LEAST_ERROR * M[0, 0])
 
 
-@kernel(void(i8, i8, i8, f8, f8, ro(4), rw(3), rw(3), rw(1), rw(3)))
-def blend_solve(start, stop, n_steps, caution, youth, moments, pooled, nearer, pull, weights):
+@kernel(f8(ro(2)))
+def _trace(M):
+    """The sum of the diagonal."""
+    total = 0.0
+    for k in range(M.shape[0]):
+        total += M[k, k]
+    return total
+
+
+@kernel(void(ro(4), rw(3)))
+def blend_common(moments, common):
+    """Set `common` (H, K, K): the mean over series of their moments (H, P, K, K), in units of their trace.
+
+    A series without errors does not count. O(H P K^2).
+    """
+    K = common.shape[1]
+    for h in range(common.shape[0]):
+        common[h] = 0.0
+        n_known = 0.0
+        for p in range(moments.shape[1]):
+            M = moments[h, p]
+            size = _trace(M)
+            if size > 0.0:
+                n_known += 1.0
+                for i in range(K):
+                    for j in range(K):
+                        common[h, i, j] += M[i, j] / size
+        common[h] /= max(n_known, 1.0)
+
+
+@kernel(void(i8, i8, i8, f8, ro(1), f8, ro(3), ro(4), rw(3), rw(3), rw(1), rw(3)))
+def blend_solve(start, stop, n_steps, caution, youth, shrinkage, common, moments, pooled, nearer, pull, weights):
     """Move the weights (H, P, K) of the series `start` to `stop` towards the mixture of least square error.
 
-    Weights stay positive and sum to one. Moments are pooled over the steps first, in units of the least square error of
-    each: those of step g count for step h as min(g, h) / max(g, h). Then come multiplicative steps: a weight grows if
-    the errors of its expert, times those of the mixture, are smaller than the square error of the mixture.
-    `caution` times the least square error of all experts is added to the square error of each, and `youth` times their
-    own to those of all but the first. `pooled`, `nearer` (H, K, K) and `pull` (K) are scratch. O(H K^2) per series.
+    Weights stay positive and sum to one. Moments are drawn towards `common` (H, K, K) by the part `shrinkage`, and then
+    pooled over the steps, in units of the least square error of each: those of step g count for step h as min(g, h) /
+    max(g, h). Then come multiplicative steps: a weight grows if the errors of its expert, times those of
+    the mixture, are smaller than the square error of the mixture.
+    `caution` times the least square error of all experts is added to the square error of each, and `youth` (H) times
+    their own to those of all but the first. `pooled`, `nearer` (H, K, K) and `pull` (K) are scratch. O(H K^2) per
+    series.
     """
     H = weights.shape[0]
     K = weights.shape[2]
@@ -364,12 +397,17 @@ def blend_solve(start, stop, n_steps, caution, youth, moments, pooled, nearer, p
         # The weight min(g, h) / max(g, h) is a product over the steps between, so that two passes add up all of them.
         for h in range(H):
             M = moments[h, p]
-            least = _least_error(M)
+            N = nearer[h]
+            size = shrinkage * _trace(M)
+            for i in range(K):
+                for j in range(K):
+                    N[i, j] = (1.0 - shrinkage) * M[i, j] + size * common[h, i, j]
+            least = _least_error(N)
             share = 1.0 / least if least > 0.0 else 0.0
             fading = h / (h + 1.0)
             for i in range(K):
                 for j in range(K):
-                    nearer[h, i, j] = share * M[i, j]
+                    N[i, j] *= share
                     pooled[h, i, j] = nearer[h, i, j] + (fading * pooled[h - 1, i, j] if h else 0.0)
         for h in range(H - 2, -1, -1):
             fading = (h + 1.0) / (h + 2.0)
@@ -387,7 +425,7 @@ def blend_solve(start, stop, n_steps, caution, youth, moments, pooled, nearer, p
             for _ in range(n_steps):
                 whole_error = 0.0
                 for k in range(K):
-                    pull[k] = dot(M[k], w) + (caution * least + (youth * M[k, k] if k else 0.0)) * w[k]
+                    pull[k] = dot(M[k], w) + (caution * least + (youth[h] * M[k, k] if k else 0.0)) * w[k]
                     whole_error += w[k] * pull[k]
                 total = 0.0
                 for k in range(K):

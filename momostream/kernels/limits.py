@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from momostream.kernels._compile import kernel, ro, rw, void
+from momostream.kernels._compile import f8, kernel, ro, rw, void
 
 __all__ = ["AT_HIGH", "AT_LOW", "HIGH", "LOW", "N_SHOWN", "find_limits", "show_rows"]
 
@@ -44,12 +44,13 @@ def show_rows(rows, shown):
             state[N] += 1.0
 
 
-@kernel(void(ro(2), rw(2)))
-def find_limits(shown, limits):
+@kernel(void(f8, ro(2), rw(2)))
+def find_limits(range_rows, shown, limits):
     """Lower and upper limits of columns, and how much of each is room beyond what was shown, into (4, columns).
 
     A limit that was touched often, zero for a column that was never negative, and the ceiling of shares and
-    percentages have no room. Infinite where nothing is known yet.
+    percentages have no room. Infinite where nothing is known yet. A column of n readings, fewer than `range_rows`, has
+    `range_rows` / n times the room.
     """
     for j in range(shown.shape[0]):
         n, low, high, at_low, at_high = shown[j]
@@ -57,7 +58,7 @@ def find_limits(shown, limits):
         if n == 0.0 or not high > low:
             # A constant shows no range.
             continue
-        room = ROOM * (high - low)
+        room = ROOM * max(range_rows / n, 1.0) * (high - low)
         if n >= LEAST_RANGE:
             limits[0, j], limits[1, j], limits[2, j], limits[3, j] = low - room, high + room, room, room
         if n >= LEAST_SIGN and low >= 0.0 and limits[0, j] < 0.0:

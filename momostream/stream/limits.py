@@ -3,7 +3,8 @@
 A reading that touches the lowest or highest of all again and again shows a floor or a ceiling: zero rain, rated power.
 It is a limit after ten readings that are equal to it, and 2 % of all. A column that was never negative in ten readings
 has zero as its limit; one that has kept between 0 and 1 or 0 and 100 has that ceiling. Besides, after a hundred
-readings, values leave the range by 4.5 % of it at most, unless the mean of a prediction comes near. A reading
+readings, values leave the range by 4.5 % of it at most (forecasts by more while it is young), unless the mean of a
+prediction comes near. A reading
 beyond a limit moves it: nothing is ever rejected.
 """
 
@@ -52,10 +53,14 @@ class ShownLimits:
         """Take the next rows ``(n_rows, n_columns)``; NaN is missing."""
         show_rows(rows, self._shown)
 
-    def limits(self) -> Array:
-        """Limits, see `momostream.distributions.limited`: shape ``(4, n_columns)``."""
+    def limits(self, range_rows: float = 0.0) -> Array:
+        """Limits, see `momostream.distributions.limited`: shape ``(4, n_columns)``.
+
+        A column with n readings, fewer than ``range_rows``, has ``range_rows / n`` times the room beyond its range: far
+        steps reach what the first day of a feed has not shown.
+        """
         limits = np.empty((4, self.n_columns))
-        find_limits(self._shown, limits)
+        find_limits(range_rows, self._shown, limits)
         return limits
 
     def widen(self, n_columns: int) -> None:

@@ -195,10 +195,11 @@ def test_intervals_cover_what_they_promise(experts):
 def test_the_blend_learns_from_forecasts_as_they_were_made():
     Y, X = history(60)
     model = new_model(2, 1, horizon=4, experts=CIRCUITS)
-    made, errors, filled = [], [], np.zeros((0, 1))
+    n_columns = model.inputs.n_columns
+    made, errors, filled = [], [], np.zeros((0, n_columns))
     for now, (y, x) in enumerate(zip(Y, X, strict=True)):
         model.learn(y, x)
-        filled = np.vstack([filled, model.past.inputs[model.past.last, 0, :1]])
+        filled = np.vstack([filled, model.past.inputs[model.past.last, 0, :n_columns]])
         row = np.full((len(model.expert_names), 4, 2), NAN)
         for h in range(min(4, now)):
             located, slopes = made[now - h - 1]

@@ -9,6 +9,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from momostream.horizon.regressions import REACH
 from momostream.kernels.horizon import (
     LEAST_BLEND,
+    blend_common,
     blend_learn,
     blend_solve,
     components_learn,
@@ -274,23 +275,42 @@ def random_moments(rng, K, sign=1.0):
     return mixing @ mixing.T + np.diag(rng.uniform(0.05, 1.0, K))
 
 
-def solve_blend(n_steps, moments, weights, youth=0.0, start=0, stop=None):
+def solve_blend(n_steps, moments, weights, youth=0.0, start=0, stop=None, shrinkage=0.0):
     H, P, K = weights.shape
-    scratch = np.empty((2, H, K, K))
-    blend_solve(start, P if stop is None else stop, n_steps, 0.1, youth, moments, *scratch, np.empty(K), weights)
+    common, scratch, youth = np.empty((H, K, K)), np.empty((2, H, K, K)), np.broadcast_to(youth, H).copy()
+    blend_common(moments, common)
+    blend_solve(
+        start, P if stop is None else stop, n_steps, 0.1, youth, shrinkage, common, moments, *scratch, np.empty(K),
+        weights,
+    )  # fmt: skip
 
 
-@pytest.mark.parametrize("youth", [0.0, 0.3])
+def test_moments_common_to_all_series():
+    rng = np.random.default_rng(0)
+    moments = np.array([[scale * random_moments(rng, 3) for scale in (1.0, 1e6, 0.0)] for _ in range(2)])
+    moments[1] = 0.0
+    common = np.empty((2, 3, 3))
+    blend_common(moments, common)
+    assert_allclose(common, naive.common_moments(moments), rtol=1e-12)
+    assert_array_equal(common[1], 0.0)
+
+
+@pytest.mark.parametrize("shrinkage", [0.0, 0.4, 1.0])
+@pytest.mark.parametrize("youth", [0.0, np.array([0.0, 0.1, 0.3, 2.0])])
 @pytest.mark.parametrize("K", [1, 2, 5])
 @pytest.mark.parametrize("unit", [1.0, 1e-200, 1e200])
-def test_blend_finds_the_mixture_of_least_square_error(K, unit, youth):
+def test_blend_finds_the_mixture_of_least_square_error(K, unit, youth, shrinkage):
     rng = np.random.default_rng(K)
     moments = unit * np.array([[random_moments(rng, K) for _ in range(3)] for _ in range(4)])
     weights = np.full((4, 3, K), 1.0 / K)
-    solve_blend(STEPS, moments, weights, youth)
+    solve_blend(STEPS, moments, weights, youth, shrinkage=shrinkage)
+    common = naive.common_moments(moments)
     for p in range(3):
-        for h, M in enumerate(naive.pooled_moments(moments[:, p])):
-            M = M + np.diag(0.1 * np.diag(M).min() + youth * np.diag(M) * (np.arange(K) > 0))
+        size = np.einsum("hkk->h", moments[:, p])[:, None, None]
+        drawn = (1.0 - shrinkage) * moments[:, p] + shrinkage * size * common
+        for h, M in enumerate(naive.pooled_moments(drawn)):
+            young = np.broadcast_to(youth, 4)[h]
+            M = M + np.diag(0.1 * np.diag(M).min() + young * np.diag(M) * (np.arange(K) > 0))
             best, w = naive.best_mixture(M), weights[h, p]
             # No expert is forgotten altogether, which costs a little.
             assert w @ M @ w <= (best @ M @ best) * 1.002
@@ -441,7 +461,17 @@ def test_components_learn_as_one_by_one():
 # ---------------------------------------------------------------------------------------------- forecasts as they were
 
 
-@pytest.mark.parametrize(("H", "P", "D", "own"), [(1, 1, 0, 0), (1, 1, 1, 2), (4, 2, 0, 2), (3, 2, 2, 0), (4, 3, 2, 2)])
+@pytest.mark.parametrize(
+    ("H", "P", "D", "own"),
+    [
+        (1, 1, 0, slice(0, 0)),
+        (1, 1, 1, slice(2, 4)),
+        (4, 2, 0, slice(2, 5)),
+        (3, 2, 2, slice(0, 0)),
+        (4, 3, 2, slice(2, 4)),
+        (4, 3, 2, slice(2, 5)),
+    ],
+)
 @pytest.mark.parametrize("every", [1, 3])
 def test_recall_finds_the_forecasts_of_a_row(H, P, D, own, every):
     rng = np.random.default_rng(0)
@@ -459,8 +489,8 @@ def test_recall_finds_the_forecasts_of_a_row(H, P, D, own, every):
             inputs = np.stack([X, np.full_like(X, np.nan)], axis=1)
             values, errors, planes = np.empty((H, P)), np.empty((K, H, P)), np.empty((5, 3, H * P))
             recall(
-                now, now, kept, y, inputs, own, stands_still.astype(float), rests, *rings.values(), values, errors,
-                planes,
+                now, now, kept, y, inputs, own.start, own.stop - own.start, stands_still.astype(float), rests,
+                *rings.values(), values, errors, planes,
             )  # fmt: skip
             expected, plane_ring = naive.recall(now, every, y, X, own, stands_still, all_rests, made)
             said = ~np.isnan(plane_ring[0, 0])

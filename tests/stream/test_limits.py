@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from numpy.testing import assert_array_equal
+from numpy.testing import assert_allclose, assert_array_equal
 
 from momostream.stream.limits import ShownLimits
 
 
-def naive_limits(readings: list[float]) -> list[float]:
+def naive_limits(readings: list[float], range_rows: float = 0.0) -> list[float]:
     """Lower and upper limit of a column and their rooms, from all its readings."""
     known = [y for y in readings if y == y]
     low, high, low_room, high_room = -np.inf, np.inf, 0.0, 0.0
@@ -19,7 +19,7 @@ def naive_limits(readings: list[float]) -> list[float]:
         return [low, high, low_room, high_room]
     least, most, n = min(known), max(known), len(known)
     if n >= 100:
-        low_room = high_room = 0.045 * (most - least)
+        low_room = high_room = 0.045 * max(range_rows / n, 1.0) * (most - least)
         low, high = least - low_room, most + high_room
     if n >= 10 and least >= 0.0 and low < 0.0:
         low, low_room = 0.0, 0.0
@@ -47,6 +47,7 @@ def test_are_those_of_all_readings(some: list[float], times: int, chunk: int, po
     for start in range(0, len(readings), chunk):
         shown.show(np.array(readings[start : start + chunk]).reshape(-1, 1))
     assert_array_equal(shown.limits()[:, 0], naive_limits(readings))
+    assert_allclose(shown.limits(200.0)[:, 0], naive_limits(readings, 200.0), rtol=1e-14)
 
 
 def test_a_limit_that_is_broken_moves() -> None:

@@ -93,8 +93,9 @@ class Ring:
         "points": "points", "features": "features", "expected": "expected", "rests": "rests", "kept": "kept",
         "seen": "seen",
     }  # fmt: skip
-    #: Attributes with axes (slot, step) that are read once, when the value of that step comes.
-    _FORECASTS = ("located", "slopes", "blend_slope", "planes")
+    #: Attributes with axes (slot, step) that are read once, when the value of that step comes; the forecasts of experts
+    #: are read again when the last step has come, by `Smoothing` and `CurvedLags`.
+    _FORECASTS = ("blend_slope", "planes")
 
     def __init__(
         self,

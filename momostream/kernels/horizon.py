@@ -366,7 +366,9 @@ def blend_common(moments, common):
     """
     K = common.shape[1]
     for h in range(common.shape[0]):
-        common[h] = 0.0
+        for i in range(K):
+            for j in range(K):
+                common[h, i, j] = 0.0
         n_known = 0.0
         for p in range(moments.shape[1]):
             M = moments[h, p]
@@ -376,7 +378,9 @@ def blend_common(moments, common):
                 for i in range(K):
                     for j in range(K):
                         common[h, i, j] += M[i, j] / size
-        common[h] /= max(n_known, 1.0)
+        for i in range(K):
+            for j in range(K):
+                common[h, i, j] /= max(n_known, 1.0)
 
 
 @kernel(void(i8, i8, i8, f8, ro(1), f8, ro(3), ro(4), rw(3), rw(3), rw(1), rw(3)))

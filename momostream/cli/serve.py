@@ -204,7 +204,8 @@ class ServedRequest(RunRequest):
                         run = self.make_run(source, fleet, plan)
                     # Mails and webhooks read them from the store.
                     keep_alarms = bool(farm.webhooks or farm.mails)
-                    with open_channels(run, self.destinations, self.predictions.format, keep_alarms=keep_alarms):
+                    shown = self.predictions
+                    with open_channels(run, self.destinations, shown.format, shown.overwrite, keep_alarms):
                         yield run, source
 
         return open_run
@@ -225,6 +226,7 @@ def request_for(farm: Farm, feed: FeedConfig) -> ServedRequest:
         key=feed.key,
         predictions=Predictions(
             _destination(farm, feed.output), LineFormat(feed.format) if feed.format else None, feed.level, feed.every,
+            feed.overwrite,
         ),
         alarms=Alarms(
             _destination(farm, feed.alarms), feed.alarm_level, feed.false_alarms, list(feed.alarm) or None,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from momostream.feeds import brokers
+from momostream.feeds.influx import InfluxOutlet, is_influx
 from momostream.feeds.messages import Outlet, Trouble
 from momostream.feeds.postgres import PostgresOutlet, is_postgres
 
@@ -17,7 +18,7 @@ def is_database(target: str) -> bool:
     >>> is_database("postgresql://localhost/plant"), is_database("mqtt://localhost/rows")
     (True, False)
     """
-    return is_postgres(target)
+    return is_postgres(target) or is_influx(target)
 
 
 def is_outlet(target: str) -> bool:
@@ -33,6 +34,8 @@ def is_outlet(target: str) -> bool:
 
 def open_outlet(url: str, kind: str, store: str, *, on_trouble: Trouble | None = None) -> Outlet:
     """The outlet of a URL for one kind of lines, a table of the store with this identity."""
-    if is_database(url):
+    if is_postgres(url):
         return PostgresOutlet(url, kind, store, on_trouble=on_trouble)
+    if is_influx(url):
+        return InfluxOutlet(url, kind, on_trouble=on_trouble)
     return brokers.open_outlet(url, on_trouble=on_trouble)

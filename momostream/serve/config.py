@@ -182,6 +182,7 @@ class FeedConfig:
     bad_rows: str | None = None
     follow: bool = True
     limit: int | None = None
+    overwrite: bool = False
     start: str | None = None
     last: int | str | None = None
     encoding: str = "utf-8"
@@ -284,7 +285,8 @@ _FEED_RULES = {
     "sequence": _TEXT, "output": _TEXT,
     "format": _one_of("csv", "jsonl"), "alarms": _TEXT, "alarm_level": _PROBABILITY,
     "false_alarms": _RATE, "alarm": _NAMES, "alarm_probability": _PROBABILITY, "dead_letters": _TEXT,
-    "bad_rows": _one_of("stop", "skip"), "follow": _FLAG, "limit": _whole(1), "encoding": _TEXT, "delimiter": _TEXT,
+    "overwrite": _FLAG, "bad_rows": _one_of("stop", "skip"), "follow": _FLAG, "limit": _whole(1), "encoding": _TEXT,
+    "delimiter": _TEXT,
     "decimal": _one_of(".", ","), "time_format": _TEXT, "commit_every": _whole(1), "commit_seconds": _number(0.0),
     "memory": _whole(0), "share": _TEXT, "warm_start": _FLAG, "seed": _whole(0), "model": _TABLE,
 }  # fmt: skip

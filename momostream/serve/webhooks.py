@@ -11,9 +11,9 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 from momostream.feeds.messages import Attempts
+from momostream.feeds.posting import make_opener
 from momostream.serve.book import Book
 from momostream.storage.database import StoreError
 from momostream.storage.store import Store
@@ -41,14 +41,7 @@ def signature(secret: str, body: bytes) -> str:
     return "sha256=" + hmac.new(secret.encode(), body, hashlib.sha256).hexdigest()
 
 
-class _NoRedirects(urllib.request.HTTPRedirectHandler):
-    """An address that sends elsewhere is an error: what is signed for one host is not for another."""
-
-    def redirect_request(self, *args: Any) -> None:
-        return None
-
-
-_opener = urllib.request.build_opener(_NoRedirects)
+_opener = make_opener()
 
 
 def post_json(url: str, body: bytes, headers: dict[str, str], timeout: float) -> None:

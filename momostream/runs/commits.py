@@ -72,6 +72,8 @@ class Commits:
         self._last: Row | Rejected | None = None
         self._after: dict[str, Any] = {}
         self._n_open = 0
+        #: Whether a commit was begun and is not complete.
+        self.is_under_way = False
         self._committed_at = self._flushed_at = self._delivered_at = time.monotonic()
 
     def count(self) -> None:
@@ -99,7 +101,7 @@ class Commits:
     def keep_up(self) -> None:
         """Between commits: show what was written to files, and try again to send to brokers."""
         now = time.monotonic()
-        if not self._n_open and now - self._delivered_at > DELIVER_SECONDS:
+        if not self._n_open and not self.is_under_way and now - self._delivered_at > DELIVER_SECONDS:
             # Also when no row comes. Not while there are rows to commit: models that have left memory since the last
             # commit must not get into the store without the position of the feed.
             self._deliver()
@@ -120,16 +122,38 @@ class Commits:
         lookout
             Alarms about rows to come that last.
         """
+        if self.is_under_way:
+            self.fleet.finish_commit()
+            self._complete()
         self.files = self.channels.sync()
         if self.fleet.store is not None:
             position = self._position(n_rows, n_bad, track, lookout)
             outputs, alarms = (self.channels.waiting(table) for table in ("outputs", "alarms"))
             self.fleet.commit(position, outputs, self.channels.letters, alarms)
             self.channels.clear()
+        self._n_open = 0
+        self._complete()
+
+    def begin(self, n_rows: int, n_bad: int, track: dict[str, Any] | None, lookout: list[Any]) -> None:
+        """As `commit`, but models are written by `advance`, between rows."""
+        self.files = self.channels.sync()
+        position = self._position(n_rows, n_bad, track, lookout)
+        outputs, alarms = (self.channels.waiting(table) for table in ("outputs", "alarms"))
+        self.fleet.begin_commit(position, outputs, self.channels.letters, alarms)
+        self.channels.clear()
+        self._n_open, self.is_under_way = 0, True
+
+    def advance(self, seconds: float) -> None:
+        """Write models of the commit that is under way for so long, and end it once all are written."""
+        if self.fleet.continue_commit(seconds):
+            self._complete()
+
+    def _complete(self) -> None:
+        """After a commit: nothing up to the marked event need be sent again, and others may get it."""
+        self.is_under_way = False
         self.feed.acknowledge()
         self._deliver()
-        self._n_open, self._committed_at = 0, time.monotonic()
-        self._flushed_at = self._committed_at
+        self._committed_at = self._flushed_at = time.monotonic()
 
     def _position(self, n_rows: int, n_bad: int, track: dict[str, Any] | None, lookout: list[Any]) -> Position:
         lines = self.channels.lines
@@ -150,6 +174,7 @@ class Commits:
         self._flushed_at = time.monotonic()
 
     def _deliver(self) -> None:
-        if self.fleet.store is not None:
+        # Not while models wait for their commit in the store, which would get there without the position of the feed.
+        if self.fleet.store is not None and not self.fleet.store.has_uncommitted:
             self.channels.deliver(self.fleet.store)
         self._delivered_at = time.monotonic()

@@ -7,6 +7,8 @@ are most of a model and can be rebuilt. A model that is loaded again continues b
 
 from __future__ import annotations
 
+import math
+import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from statistics import median
@@ -110,6 +112,11 @@ class Fleet:
         self._live: OrderedDict[Key, _LoadedModel] = OrderedDict()
         self._packed: dict[Key, Packed] = {}
         self._changed: set[Key] = set()
+        # Of a commit that was begun: models that are still as they were then.
+        self._unwritten: dict[Key, None] = {}
+        self._is_committing = False
+        #: Whether a model had to leave memory since the last commit was begun.
+        self.is_short_of_memory = False
         self._keys: set[Key] = set() if store is None else set(store.keys(side=True))
         self._n_side = sum(map(is_side_key, self._keys))
         self._live_bytes = self._packed_bytes = 0
@@ -270,6 +277,8 @@ class Fleet:
     def _touch(self, key: Key, live: _LoadedModel) -> None:
         """Note that a model is in use, and look up its size now and then; move others out if memory is short."""
         self._live[key] = live
+        if key in self._unwritten:
+            self._write_unwritten(key)
         self._live.move_to_end(key)
         self._changed.add(key)
         live.left -= 1
@@ -286,11 +295,16 @@ class Fleet:
     def _unload_oldest(self) -> None:
         """Move the model that was used least recently out of memory."""
         key, live = next(iter(self._live.items()))
+        self.is_short_of_memory = True
         # Before it leaves: a model that cannot be saved must not be lost.
         if self.store is None:
             self._packed[key] = packed = Packed(live.model)
             self._packed_bytes += packed.nbytes
+        elif key in self._unwritten:
+            self._write_unwritten(key)
         elif key in self._changed:
+            # It must not get into the commit that is under way, which is about earlier rows.
+            self.finish_commit()
             self.store.put(key, live.model)
             self._changed.remove(key)
         del self._live[key]
@@ -312,15 +326,62 @@ class Fleet:
         """
         if self.store is None:
             raise ValueError("the fleet has no store to commit to")
+        self.finish_commit()
         changed = {key: self._live[key].model for key in sorted(self._changed, key=repr)}
         self.store.commit(changed, source, outputs, dead, self._notes(), alarms)
         self._changed.clear()
+        self.is_short_of_memory = False
+
+    def begin_commit(
+        self,
+        source: Position | None = None,
+        outputs: Iterable[Output] = (),
+        dead: Iterable[DeadLetter] = (),
+        alarms: Iterable[Output] = (),
+    ) -> None:
+        """Begin a commit of all models as they are now; `continue_commit` writes them, some at a time.
+
+        Rows may be learnt meanwhile: a model that has not been written yet is written before it is used. One commit of
+        hundreds of forecasters takes seconds, for which no row need wait that way.
+        """
+        if self.store is None:
+            raise ValueError("the fleet has no store to commit to")
+        self.finish_commit()
+        self.store.stage(source, outputs, dead, self._notes(), alarms)
+        self._unwritten = dict.fromkeys(sorted(self._changed, key=repr))
+        self._changed.clear()
+        self._is_committing, self.is_short_of_memory = True, False
+
+    def continue_commit(self, seconds: float) -> bool:
+        """Write models of the commit that was begun, for so long; whether it is complete."""
+        until = time.monotonic() + seconds
+        while self._unwritten:
+            if time.monotonic() >= until:
+                return False
+            self._write_unwritten(next(iter(self._unwritten)))
+        if self._is_committing:
+            assert self.store is not None
+            self._is_committing = False
+            self.store.commit()
+        return True
+
+    def finish_commit(self) -> None:
+        """Write the rest of a commit that was begun."""
+        self.continue_commit(math.inf)
+
+    def _write_unwritten(self, key: Key) -> None:
+        """Write a model as it was when the commit began."""
+        assert self.store is not None
+        self.store.put(key, self._live[key].model)
+        del self._unwritten[key]
 
     def close(self) -> None:
         """Drop all models and close the store; rows learnt since the last commit are lost."""
         self._live.clear()
         self._packed.clear()
         self._changed.clear()
+        self._unwritten.clear()
+        self._is_committing = False
         self._live_bytes = self._packed_bytes = 0
         if self.store is not None:
             self.store.close()

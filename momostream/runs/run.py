@@ -47,6 +47,8 @@ __all__ = ["ONLY", "Channel", "KeyFilter", "Run", "Watcher", "in_share", "letter
 
 # Of a live feed: seconds that a row waits for others at most, and after which a commit is made when nothing comes.
 MOST_WAIT, IDLE_SECONDS = 0.5, 1.0
+# Seconds of a commit of many models between two rows of a live feed.
+PART_SECONDS = 0.1
 # Rows of the first block of a run with a store. It shows how long a row takes: later blocks fit between two commits.
 FIRST_BLOCK = 256
 # Rows of a block that are still taken when a run is to stop; with more, the next run resumes from the last commit.
@@ -197,7 +199,9 @@ class Run:
         self._block_since = 0.0
         # A feed that keeps its rows itself need not be committed as soon as nothing comes.
         self._idle_seconds: float = getattr(feed, "idle_seconds", None) or IDLE_SECONDS
-        self._most_wait = MOST_WAIT if getattr(feed, "is_live", True) else commit_seconds
+        # Rows of a live feed do not wait for a commit to its end.
+        self._is_live: bool = getattr(feed, "is_live", True)
+        self._most_wait = MOST_WAIT if self._is_live else commit_seconds
         # A file is read within moments, and a block of it may take much longer to learn than a commit may wait.
         self._most_rows = None if fleet.store is None else FIRST_BLOCK
         # Scores are kept row by row, and a run that stops at a bad row must not have learnt those after it.
@@ -426,10 +430,14 @@ class Run:
     # ------------------------------------------------------------------ commit
 
     def _commit_if_due(self, seconds: float) -> None:
-        if self.commits.is_due(seconds):
-            self.commit()
-        else:
+        if self.commits.is_under_way:
+            self.commits.advance(PART_SECONDS)
+        elif not self.commits.is_due(seconds):
             self.commits.keep_up()
+        elif self._row_by_row or not self._is_live or self.fleet.store is None or self.fleet.is_short_of_memory:
+            self.commit()
+        elif not self.is_abandoned:
+            self.commits.begin(*self._up_to_here())
 
     def commit(self, before: dict[str, Any] | None = None) -> None:
         """Bring what was written to the disk, then commit models, position, predictions, alarms and rejected rows.
@@ -437,14 +445,17 @@ class Run:
         ``before`` is the position to commit if the feed is ahead of the rows that were taken. Nothing is committed once
         a block has not been taken to its end: the feed is then after rows that no model has learnt.
         """
-        if self.is_abandoned:
-            return
+        if not self.is_abandoned:
+            self.commits.commit(*self._up_to_here(before))
+
+    def _up_to_here(self, before: dict[str, Any] | None = None) -> tuple[int, int, Any, Any]:
+        """Mark the rows so far; their counts, scores and alarms that last, for a commit."""
         if not self._row_by_row:
             self.commits.mark(self.last, before or self.feed.position)
         if self.watcher is not None:
             self.watcher.commit()
         track = None if self.track is None or self.fleet.store is None else self.track.state()
-        self.commits.commit(self.n_rows, self.n_bad, track, self._lookout.state())
+        return self.n_rows, self.n_bad, track, self._lookout.state()
 
     def written(self, table: str) -> Written | None:
         """How far the file of a channel had been written at the last commit; None for no file."""

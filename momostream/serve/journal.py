@@ -97,7 +97,7 @@ class Journal:
         self._file = 1
         self._offset = self._number = 0
         self._marks: dict[Any, Mark] = {}
-        self._committed = (1, 0)
+        self._committed, self._asked = (1, 0), (1, 0, 0)
         # Of the writer.
         self._out: Any = None
         self._out_file, self._out_bytes, self._out_number = 1, 0, 0
@@ -142,7 +142,7 @@ class Journal:
         if self._offset and not self._sizes:
             # A store from a backup: all rows up to its position are in its models.
             self._file, self._offset = self._number + 1, 0
-            self._committed = (self._file, 0)
+            self._committed, self._asked = (self._file, 0), (self._file, 0, self._number)
 
     def _read_tail(self) -> None:
         """Read rows that were accepted and not committed; cut off a last line that was not written to its end."""
@@ -307,6 +307,7 @@ class Journal:
     def position(self) -> dict[str, Any]:
         """Position after the last event, with the newest mark of each key."""
         marks = [[key, _plain_time(mark)] for key, mark in self._marks.items()]
+        self._asked = self._file, self._offset, self._number
         return {"file": self._file, "offset": self._offset, "number": self._number, "marks": marks}
 
     def seek(self, position: Mapping[str, Any]) -> None:
@@ -314,16 +315,18 @@ class Journal:
         self._file, self._offset, self._number = position["file"], position["offset"], position["number"]
         self._marks = {key: _read_time(mark) for key, mark in position["marks"]}
         self._committed, self._is_resumed = (self._file, self._offset), True
+        self._asked = self._file, self._offset, self._number
 
     def acknowledge(self) -> None:
-        """Remove files whose rows are all committed."""
+        """Remove files whose rows are all committed: those before the last `position` that was asked for."""
+        file, offset, number = self._asked
         with self._changed:
-            self._committed = (self._file, self._offset)
-            for file in [file for file in self._sizes if file < self._file]:
-                self._path(file).unlink(missing_ok=True)
-                del self._sizes[file]
+            self._committed = (file, offset)
+            for old in [each for each in self._sizes if each < file]:
+                self._path(old).unlink(missing_ok=True)
+                del self._sizes[old]
         with self._arrivals_lock:
-            done = bisect_left(self._ends, self._number)
+            done = bisect_left(self._ends, number)
             del self._ends[:done], self._arrivals[:done]
 
     def unfinished(self, event: Row | Rejected) -> None:

@@ -238,6 +238,11 @@ class Database:
         """Whether the file has the format that this version writes; `migrate` brings it there."""
         return self._format == FORMAT_VERSION
 
+    @property
+    def has_uncommitted(self) -> bool:
+        """Whether something was written that waits for the next commit."""
+        return self._connection.in_transaction
+
     def _meta(self, name: str) -> Any:
         row = self._connection.execute("SELECT value FROM meta WHERE name = ?", [name]).fetchone()
         return None if row is None else row[0]

@@ -83,6 +83,23 @@ class _ModelRow(NamedTuple):
     digests: dict[int, bytes]
 
 
+class _Staged(NamedTuple):
+    """What a commit writes beside models."""
+
+    source: Position | None
+    lines: dict[str, list[list[Any]]]
+    notes: bytes | None
+
+    @classmethod
+    def of(cls, source: Any, outputs: Any, dead: Any, notes: Any, alarms: Any) -> _Staged:
+        lines = {
+            "outputs": [output_line(output) for output in outputs],
+            "alarms": [output_line(alarm) for alarm in alarms],
+            "dead": [letter_line(letter) for letter in dead],
+        }
+        return cls(source, lines, None if notes is None else container.dumps("notes", dict(notes)))
+
+
 class Store(Database):
     """Models by key, sources, predictions, alarms and rejected rows in one file.
 
@@ -183,24 +200,37 @@ class Store(Database):
         alarms
             Since the last commit; they continue the numbering.
         """
-        # All are read before the transaction begins: they may come from this store.
-        texts = {
-            "outputs": [output_line(output) for output in outputs],
-            "alarms": [output_line(alarm) for alarm in alarms],
-            "dead": [letter_line(letter) for letter in dead],
-        }
+        # Before the transaction begins: they may come from this store.
+        staged = _Staged.of(source, outputs, dead, notes, alarms)
         with self._transaction() as db:
             for key, model in (models or {}).items():
                 self._write(db, key_text(key), Parts.of(model))
-            if source is not None:
-                self._write_source(db, source)
-            for table, lines in texts.items():
-                self._add_lines(db, table, lines)
-            if notes is not None:
-                self._set_meta(db, "notes", container.dumps("notes", dict(notes)))
+            self._stage(db, staged)
             self._set_meta(db, "totals", container.dumps("totals", self._open_totals))
             db.execute("COMMIT")
         self.bytes_written, self._n_put, self._open_totals = self._written, 0, {}
+
+    def stage(
+        self,
+        source: Position | None = None,
+        outputs: Iterable[Output] = (),
+        dead: Iterable[DeadLetter] = (),
+        notes: Mapping[str, Any] | None = None,
+        alarms: Iterable[Output] = (),
+    ) -> None:
+        """Write all of this, to be part of the next commit; as `put` does for a model."""
+        staged = _Staged.of(source, outputs, dead, notes, alarms)
+        with self._transaction() as db:
+            self._stage(db, staged)
+        self._n_put += 1
+
+    def _stage(self, db: sqlite3.Connection, staged: _Staged) -> None:
+        if staged.source is not None:
+            self._write_source(db, staged.source)
+        for table, lines in staged.lines.items():
+            self._add_lines(db, table, lines)
+        if staged.notes is not None:
+            self._set_meta(db, "notes", staged.notes)
 
     def forget(self, table: str, number: int) -> None:
         """Remove the lines up to this number, in the next commit; the others keep their numbers."""

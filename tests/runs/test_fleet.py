@@ -15,6 +15,7 @@ from momostream.runs import fleet
 from momostream.runs.fleet import Fleet
 from momostream.storage.blocks import Packed, Parts
 from momostream.storage.store import DeadLetter, Output, Position, Store, StoreError
+from tests.storage.stores import contents
 
 SMALL = {"experts": ("matern32",), "max_points": 32, "tuning_evaluations": 4, "seed": 0}
 SETTINGS = {
@@ -511,3 +512,56 @@ def test_warm_starts_survive_huge_inputs(quick_warm_start):
 
 def test_the_older_name_of_warm_starts():
     assert Fleet(MOMoGPRegressor(**SMALL), kin=True).warm_start and not Fleet(MOMoGPRegressor(**SMALL)).kin
+
+
+def test_a_commit_by_parts_is_the_state_at_its_begin(tmp_path):
+    """Rows that are learnt while models are written are part of the next commit only."""
+    template = MOMoGPRegressor(experts=("matern32",), max_points=32, tuning_evaluations=4, seed=0)
+    rows = [({"wind": float(n % 7)}, {"power": float(n % 5)}) for n in range(60)]
+    keys = [f"T{n}" for n in range(6)]
+    with Fleet(template, store=Store(tmp_path / "whole.db")) as whole:
+        for x, y in rows[:20]:
+            for key in keys:
+                whole.learn_one(key, x, y)
+        whole.commit(Position("farm", 20, 20), [Output("T0", 20, "a")])
+    with Fleet(template, store=Store(tmp_path / "parts.db")) as fleet:
+        for x, y in rows[:20]:
+            for key in keys:
+                fleet.learn_one(key, x, y)
+        fleet.begin_commit(Position("farm", 20, 20), [Output("T0", 20, "a")])
+        assert not fleet.continue_commit(0.0)
+        # Two of them before they are written, and a new one.
+        for key in ("T5", "T3", "T9"):
+            fleet.learn_one(key, *rows[20])
+        assert not fleet.continue_commit(0.0)
+        with Store(tmp_path / "parts.db", read_only=True) as store:
+            assert not store.keys() and store.source("farm") is None
+        assert fleet.continue_commit(60.0) and not fleet.store.has_uncommitted
+        assert contents(tmp_path / "parts.db") == contents(tmp_path / "whole.db")
+        fleet.commit(Position("farm", 21, 21))
+        with Store(tmp_path / "parts.db", read_only=True) as store:
+            assert store.rows() == {**dict.fromkeys(keys, 20), "T5": 21, "T3": 21, "T9": 1}
+
+
+def test_a_commit_by_parts_with_little_memory(tmp_path):
+    """A model that leaves memory meanwhile goes into the commit that it belongs to."""
+    template = MOMoGPRegressor(experts=("matern32",), max_points=32, tuning_evaluations=4, seed=0)
+    keys = [f"T{n}" for n in range(8)]
+    with Fleet(template, store=Store(tmp_path / "parts.db"), memory_budget=0) as fleet:
+        for n in range(30):
+            for key in keys:
+                fleet.learn_one(key, {"wind": float(n % 7)}, {"power": float(n % 5)})
+            fleet.begin_commit(Position("farm", n, n))
+            fleet.continue_commit(0.0)
+            fleet.learn_one(keys[n % 8], {"wind": 1.0}, {"power": 2.0})
+            fleet.learn_one(keys[(n + 3) % 8], {"wind": 1.0}, {"power": 2.0})
+        fleet.commit(Position("farm", 30, 30))
+    with Fleet(template) as whole:
+        for n in range(30):
+            for key in (*keys, keys[n % 8], keys[(n + 3) % 8]):
+                row = ({"wind": float(n % 7)}, {"power": float(n % 5)})
+                whole.learn_one(key, *row)
+        expected = {key: whole.model(key).n_rows for key in keys}
+    with Store(tmp_path / "parts.db", read_only=True) as store:
+        assert store.rows() == expected
+        assert store.source("farm").number == 30

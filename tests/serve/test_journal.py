@@ -109,6 +109,7 @@ def test_files_are_removed_once_committed(opened, tmp_path, monkeypatch):
         journal.append([pushed(n)])
     assert len(list(tmp_path.glob("*.jsonl"))) > 3
     assert [row.values["power"] for row in read(journal)] == list(range(1, 21))
+    assert journal.position
     journal.acknowledge()
     assert len(list(tmp_path.glob("*.jsonl"))) == 1
     again = opened(tmp_path, journal.position)
@@ -145,6 +146,7 @@ def test_too_many_rows_have_to_wait(opened, tmp_path):
     with pytest.raises(JournalBusy, match="too many rows"):
         journal.append([pushed(9)])
     read(journal)
+    assert journal.position
     journal.acknowledge()
     assert journal.append([pushed(9)]).accepted == 1
     journal.close()

@@ -259,13 +259,13 @@ class MOMoGPRegressor(RegressorBatches, base.MultiTargetRegressor):
         if self._frozen:
             return
         if new_inputs or new_targets:
-            if not new_targets and np.isnan(self._y).all():
+            if not new_targets and _is_missing(self._y):
                 return
             self._check_bounds(known_numbers(y))
             self._widen(x, new_inputs, new_targets)
             self._inputs.encode(x, self._x)
             self._targets.encode(y, self._y)
-        if self._model is not None and not np.isnan(self._y).all():
+        if self._model is not None and not _is_missing(self._y):
             self._learn(self._x, self._screened(self._x[None], self._y[None])[0], time)
 
     def _learn(self, x: Array, y: Array, time: float | None) -> None:
@@ -324,16 +324,25 @@ class MOMoGPRegressor(RegressorBatches, base.MultiTargetRegressor):
             model = self._model
             if model is None:
                 return {}
-            names, limits = self._targets.keys, self._limits()
-            mean = self._held(limits, model.predict(self._x, now))
+            names, mean = self._targets.keys, model.predict(self._x, now)
             if not with_dist and self._scales.is_plain:
-                return dict(zip(names, mean.tolist(), strict=True))
+                return dict(zip(names, self._held_mean(mean).tolist(), strict=True))
+            limits = self._limits()
+            mean = self._held(limits, mean)
             distribution = model.distribution(self._wrap(limits))
             if self._scales.is_plain:
                 return Prediction(names, mean.copy(), distribution)
             joint = distribution()
             prediction = Prediction(names, joint.mean[0], joint)
             return prediction if with_dist else prediction.mean
+
+    def _held_mean(self, mean: Array) -> Array:
+        """The mean of a row within firm limits, without a look at limits that nobody asked for."""
+        if self.bounds is None or self.weights != "stacking":
+            return mean
+        if self._map.is_plain:
+            return self._screening.shown.hold(mean, self._RANGE_ROWS)
+        return self._held(self._limits(), mean)
 
     def learn_later(self, id: Hashable, y: Mapping[Any, Any]) -> None:
         """Learn the targets of a row that was predicted earlier under this id."""
@@ -514,3 +523,9 @@ class MOMoGPRegressor(RegressorBatches, base.MultiTargetRegressor):
 
     def _restored_model(self, state: Any) -> StreamModel:
         return StreamModel.from_state(self._settings, state)
+
+
+def _is_missing(y: Array) -> bool:
+    """Whether all targets are missing."""
+    # A product with itself is the cheapest way to find a NaN.
+    return not len(y) or (math.isnan(y.dot(y)) and bool(np.isnan(y).all()))

@@ -58,7 +58,8 @@ class Vocabulary:
 
     def _set(self, keys: Iterable[Hashable]) -> None:
         self._columns = {key: column for column, key in enumerate(keys)}
-        n = len(self._columns)
+        self._keys = tuple(self._columns)
+        n = len(self._keys)
         # An itemgetter of one key returns its value, not a tuple.
         self._pick = itemgetter(*self._columns) if n > 1 else lambda row: tuple(row[key] for key in self._columns)
         self._write: Callable[..., None] = struct.Struct(f"{n}d").pack_into
@@ -66,7 +67,7 @@ class Vocabulary:
     @property
     def keys(self) -> tuple[Hashable, ...]:
         """Keys in the order of their columns."""
-        return tuple(self._columns)
+        return self._keys
 
     def __len__(self) -> int:
         """Return the number of columns."""

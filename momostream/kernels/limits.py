@@ -6,7 +6,7 @@ import math
 
 from momostream.kernels._compile import f8, kernel, ro, rw, void
 
-__all__ = ["AT_HIGH", "AT_LOW", "HIGH", "LOW", "N_SHOWN", "find_limits", "show_rows"]
+__all__ = ["AT_HIGH", "AT_LOW", "HIGH", "LOW", "N_SHOWN", "find_limits", "hold_means", "show_rows"]
 
 # What a column has shown: readings, lowest and highest, and how many readings are equal to these.
 N, LOW, HIGH, AT_LOW, AT_HIGH = range(5)
@@ -71,3 +71,18 @@ def find_limits(range_rows, shown, limits):
             limits[0, j], limits[2, j] = low, 0.0
         if at_high >= TOUCHES and at_high >= TOUCHING * n:
             limits[1, j], limits[3, j] = high, 0.0
+
+
+@kernel(void(f8, ro(2), ro(1), rw(2), rw(1)))
+def hold_means(range_rows, shown, means, limits, held):
+    """Set `held` to `means` within the limits of their columns that have no room; the others give way to a mean.
+
+    `range_rows` and `limits`, which is set, are those of `find_limits`.
+    """
+    find_limits(range_rows, shown, limits)
+    for j in range(means.shape[0]):
+        held[j] = means[j]
+        if means[j] < limits[0, j] and limits[2, j] == 0.0:
+            held[j] = limits[0, j]
+        if means[j] > limits[1, j] and limits[3, j] == 0.0:
+            held[j] = limits[1, j]

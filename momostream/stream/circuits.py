@@ -150,6 +150,14 @@ class Circuits:
         self._token = token
         return found
 
+    @property
+    def has_gaps(self) -> bool:
+        """Whether a leaf of `open_leaves` misses targets."""
+        for tree in self.trees:
+            if tree.has_gaps:
+                return True
+        return False
+
     def note_row(self, y: Array, spoilt: int) -> None:
         """Note that compiled code has learnt the point in the leaves of `open_leaves`, and forget what has to go.
 

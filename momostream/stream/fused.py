@@ -61,7 +61,7 @@ class FusedRow:
         ``x`` are the inputs, NaN where missing; no target is missing.
         """
         circuits, lags, stack = self._circuits, self._lags, self._stack
-        if token != self._token or lags.n_rows == 0 or any(tree.has_gaps for tree in circuits.trees):
+        if token != self._token or lags.n_rows == 0 or circuits.has_gaps:
             return False
         circuits.use_token(token)
         at, done, ready = lags.n_waiting, stack.n_rows, int(stack.is_ready)

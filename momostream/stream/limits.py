@@ -15,7 +15,7 @@ from collections.abc import Hashable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from momostream.kernels.limits import AT_HIGH, AT_LOW, HIGH, LOW, N_SHOWN, find_limits, show_rows
+from momostream.kernels.limits import AT_HIGH, AT_LOW, HIGH, LOW, N_SHOWN, find_limits, hold_means, show_rows
 
 __all__ = ["ShownLimits"]
 
@@ -43,6 +43,8 @@ class ShownLimits:
 
     def __init__(self, n_columns: int) -> None:
         self._shown = np.zeros((n_columns, N_SHOWN))
+        # Limits, and means held by them.
+        self._held = np.empty((5, n_columns))
 
     @property
     def n_columns(self) -> int:
@@ -62,6 +64,13 @@ class ShownLimits:
         limits = np.empty((4, self.n_columns))
         find_limits(range_rows, self._shown, limits)
         return limits
+
+    def hold(self, mean: Array, range_rows: float = 0.0) -> Array:
+        """Means of the columns within their firm limits; the array is overwritten by the next call."""
+        if self._held.shape[1] != self.n_columns:
+            self._held = np.empty((5, self.n_columns))
+        hold_means(range_rows, self._shown, mean, self._held[:4], self._held[4])
+        return self._held[4]
 
     def widen(self, n_columns: int) -> None:
         """Make room for more columns."""

@@ -26,6 +26,7 @@ from momostream.stream.growth import Growth
 from momostream.stream.leaf import Leaf
 from momostream.stream.nodes import TOO_FAR, Bundle, Gate, Node, Sum, n_targets_of, node_state
 from momostream.stream.restoring import check_node, check_table
+from momostream.stream.routes import Routes
 from momostream.stream.rows import RowStore
 from momostream.stream.splits import split
 from momostream.stream.tokens import NO_TOKEN, StaleTokenError, next_token
@@ -82,6 +83,8 @@ class Tree:
         # The leaf that the row predicted last goes to; None where it goes to several, and the row itself then.
         self._leaf: Leaf | None = None
         self._x = np.empty(0)
+        # Ways of many rows through the gates; None once a gate has changed.
+        self._routes: Routes | None = None
         # Leaves with a factor of their own, the one used last at the end, and with a lent one; a set has no order.
         self._built: dict[Leaf, None] = {}
         self._lent: dict[Leaf, None] = {}
@@ -303,7 +306,7 @@ class Tree:
 
         Sets location and standard deviation ``(n, n_targets)`` of each row as it was predicted before it was learnt.
         """
-        waiting = self._routed(self.root, X, np.arange(len(X)))
+        waiting = self._routed(X, np.arange(len(X)))
         while waiting:
             leaf, inside = waiting.pop()
             if leaf is None or leaf.n_rows < 2 * self.growth.first_tuning:
@@ -324,7 +327,7 @@ class Tree:
             self._look_at(leaf)
             if len(rest):
                 self.split_now(leaf)
-                waiting += self._routed(self.root, X, rest)
+                waiting += self._routed(X, rest)
 
     def split_now(self, leaf: Leaf) -> None:
         """Split a full leaf at once instead of when it is its turn."""
@@ -334,7 +337,7 @@ class Tree:
 
     def predict_rows(self, X: Array, location: Array, std: Array) -> None:
         """Set location and standard deviation ``(n, n_targets)`` of many rows."""
-        for leaf, inside in self._routed(self.root, X, np.arange(len(X))):
+        for leaf, inside in self._routed(X, np.arange(len(X))):
             if leaf is None:
                 for i in inside:
                     self.predict(X[i], location[i], std[i], next_token())
@@ -345,16 +348,12 @@ class Tree:
             leaf.predict_rows(X[inside], part[0], part[1])
             location[inside], std[inside] = part
 
-    def _routed(self, node: Node, X: Array, rows: Positions) -> list[tuple[Leaf | None, Positions]]:
-        """Leaves below a node with the rows that reach them; None for rows that reach more than one leaf."""
-        found: dict[Node, list[int]] = {}
-        # Row by row: with few rows at each gate, grouping arrays costs several times as much.
-        for i, x in zip(rows.tolist(), X[rows].tolist(), strict=True):
-            reached = node
-            while type(reached) is Gate:
-                reached = reached.children[bisect_left(reached.cuts, x[reached.column])]
-            found.setdefault(reached, []).append(i)
-        return [(node if isinstance(node, Leaf) else None, np.array(inside)) for node, inside in found.items()]
+    def _routed(self, X: Array, rows: Positions) -> list[tuple[Leaf | None, Positions]]:
+        """Leaves with the rows that reach them; None for rows that reach more than one leaf."""
+        if self._routes is None:
+            self._routes = Routes(self.root)
+        found = self._routes.find(X[rows])
+        return [(node if isinstance(node, Leaf) else None, rows[inside]) for node, inside in found]
 
     def _look_at(self, leaf: Leaf) -> None:
         """See whether the leaf is due for new units, for a split or for tuning."""
@@ -417,6 +416,7 @@ class Tree:
 
     def let_go(self, node: Node) -> None:
         """Drop the factors below a node that has left the tree, and mark its leaves as gone."""
+        self._routes = None
         for leaf in self.leaves(node):
             leaf.evict()
             leaf.busy = GONE
@@ -501,6 +501,7 @@ class Tree:
 
     def widen(self) -> None:
         """Take new columns of the rows into account."""
+        self._routes = None
         n_targets = self.rows.n_targets
         known = n_targets_of(self.root)
         if n_targets > known:
@@ -549,7 +550,7 @@ class Tree:
         # Children come after their parents.
         for k in reversed(range(len(state["nodes"]))):
             nodes[k] = self._node_from_state(state["nodes"][k], nodes)
-        self.root, self._leaf = nodes[0], None
+        self.root, self._leaf, self._routes = nodes[0], None, None
         self.touch = state["touch"]
         self.n_leaves = sum(1 for _ in self.leaves())
         self._built, self._lent = {}, {}

@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 
+from momostream.distributions.limited import held
 from momostream.stream.limits import ShownLimits
 
 
@@ -74,3 +75,16 @@ def test_a_constant_has_no_limits(values: list[float]) -> None:
     shown = ShownLimits(1)
     shown.show(np.tile(np.reshape(values, (-1, 1)), (200, 1)))
     assert_array_equal(shown.limits()[:, 0], [-np.inf, np.inf, 0.0, 0.0])
+
+
+def test_means_are_held_as_by_the_limits_themselves() -> None:
+    shown = ShownLimits(4)
+    rng = np.random.default_rng(0)
+    rows = rng.normal(size=(200, 4))
+    rows[:, 1], rows[:, 2] = np.maximum(rows[:, 1], 0.0), np.abs(rows[:, 2])
+    rows[:, 3] = np.nan
+    for n in (0, 5, 200):
+        shown.show(rows[:n])
+        for mean in (np.full(4, -9.0), np.full(4, 9.0), np.array([0.5, np.nan, 1.0, 3.0])):
+            for range_rows in (0.0, 1000.0):
+                assert_array_equal(shown.hold(mean, range_rows), held(shown.limits(range_rows), mean))

@@ -6,6 +6,7 @@ import json
 import random
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -38,6 +39,8 @@ horizon = 12
 FEEDS = ("north", "south")
 # Seconds between two rows of a machine, and between two looks at memory.
 ROW_SECONDS, LOOK_SECONDS = 10.0, 5.0
+# Requests that are under way at once.
+N_PUSHERS = 8
 # A probe gives up here, and looks this often.
 LATE, PROBE_SECONDS = 30.0, 0.02
 
@@ -117,6 +120,7 @@ class Load:
         n_slots = int(seconds / ROW_SECONDS * n_machines)
         probed = set(rng.sample(range(n_slots), min(n_probes, n_slots)))
         late_by = 0.0
+        pushes, pool = [], ThreadPoolExecutor(N_PUSHERS)
         for slot in range(n_slots):
             due = first + slot * ROW_SECONDS / n_machines
             time.sleep(max(0.0, due - time.monotonic()))
@@ -131,9 +135,12 @@ class Load:
             if slot % 2:
                 self._publish(row)
             else:
-                self.client.post("/feeds/north/rows", content=json_lines([row])).raise_for_status()
+                pushes.append(pool.submit(self._push, row))
             if slot % (n_machines // 2) == 0:
                 self._look()
+        for push in pushes:
+            push.result()
+        pool.shutdown()
         for probe in probes:
             probe.join(LATE + 5.0)
         return {
@@ -142,6 +149,9 @@ class Load:
             "within": _within(before, self.server.metrics()),
             "probes": {feed: sorted(found) for feed, found in self.latencies.items()},
         }  # fmt: skip
+
+    def _push(self, row: dict[str, Any]) -> None:
+        self.client.post("/feeds/north/rows", content=json_lines([row])).raise_for_status()
 
     def _probe(self, feed: str, row: dict[str, Any], at: datetime) -> None:
         """Ask for the forecast of one row until it is there."""

@@ -17,6 +17,7 @@ from momostream.cli.forecast import forecast
 from momostream.cli.init import init
 from momostream.cli.inspect import inspect
 from momostream.cli.migrate import migrate
+from momostream.cli.prune import prune
 from momostream.cli.read import read
 from momostream.cli.run import run
 from momostream.cli.serve import serve
@@ -46,6 +47,6 @@ def momostream(
         raise typer.Exit
 
 
-for command in (demo, run, serve, init, fit, forecast, inspect, read, backup, migrate):
+for command in (demo, run, serve, init, fit, forecast, inspect, read, backup, prune, migrate):
     app.command()(command)
 app.command("compile")(compile_kernels)

@@ -354,6 +354,15 @@ class Storing:
     commit_seconds: Annotated[
         float, typer.Option(min=0.0, help="Longest time between two commits (s).", rich_help_panel=STORING)
     ] = 10.0
+    keep: Annotated[
+        str | None,
+        typer.Option(
+            metavar="SPAN",
+            help="Remove predictions, alarms and rejected rows from the store after this time, such as 30d. "
+            "[default: keep them]",
+            rich_help_panel=STORING,
+        ),
+    ] = None
     memory: Annotated[
         int,
         typer.Option(min=0, help="Memory for loaded models (MB); the rest stay on disk.", rich_help_panel=STORING),

@@ -139,6 +139,12 @@ class RunRequest:
                 check_new(name)
         if self.key is not None and self.key in {*(self.columns.target or ()), *(self.columns.input or ())}:
             raise ValueError(f"column {self.key!r} is the key: it cannot be a target or an input as well")
+        if self.storing.keep is not None:
+            from momostream.horizon.durations import parse_duration
+
+            if store is None:
+                raise ValueError("--keep removes old lines from a store: it needs --store")
+            parse_duration(self.storing.keep)
         if self.storing.kin and not self.quiet:
             notify("--kin is now called --warm-start; the old name still works")
         if self.warm_start and self.columns.horizon is not None:
@@ -230,6 +236,7 @@ class RunRequest:
             on_alarm=None if self.quiet or self.alarms.alarms == "-" else Sparingly(notify),
             commit_every=self.storing.commit_every,
             commit_seconds=self.storing.commit_seconds,
+            keep=self.storing.keep,
             bad_rows=self.bad_rows.value,
             on_bad=None if self.quiet else Sparingly(notify),
             share=self.share,

@@ -233,7 +233,7 @@ def request_for(farm: Farm, feed: FeedConfig) -> ServedRequest:
             feed.alarm_probability,
         ),
         storing=Storing(
-            store, feed.commit_every, feed.commit_seconds, feed.memory, feed.share, feed.warm_start
+            store, feed.commit_every, feed.commit_seconds, feed.keep, feed.memory, feed.share, feed.warm_start
         ),
         display=Display(),
         reading=Reading(

@@ -7,6 +7,7 @@ starts at the last commit.
 
 from __future__ import annotations
 
+import math
 import time
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from momostream.feeds.formats import Rejected, Row
 from momostream.feeds.outputs import Written
 from momostream.runs.channels import Channels
 from momostream.runs.fleet import Fleet
-from momostream.storage.store import Position
+from momostream.storage.store import LINES, Position
 
 __all__ = ["Commits", "source_name"]
 
@@ -24,6 +25,8 @@ __all__ = ["Commits", "source_name"]
 ROWS_PER_KEY, COMMIT_ROWS = 200, (5000, 100_000)
 # Others may look at a file that is being written.
 FLUSH_SECONDS = 2.0
+# From one look for old lines to the next.
+PRUNE_SECONDS = 600.0
 # From one attempt to send to a broker to the next.
 DELIVER_SECONDS = 1.0
 
@@ -51,6 +54,8 @@ class Commits:
         Of the run.
     every, seconds
         Rows and seconds from one commit to the next, as in `momostream.runs.run.Run`.
+    keep
+        Seconds after which lines of the store are removed; None keeps them.
 
     Attributes
     ----------
@@ -62,9 +67,17 @@ class Commits:
         By table, how far each file had been written at the last commit; None for a pipe.
     """
 
-    def __init__(self, feed: Source, fleet: Fleet, channels: Channels, every: int | None, seconds: float) -> None:
+    def __init__(
+        self,
+        feed: Source,
+        fleet: Fleet,
+        channels: Channels,
+        every: int | None,
+        seconds: float,
+        keep: float | None = None,
+    ) -> None:
         self.feed, self.fleet, self.channels = feed, fleet, channels
-        self.every, self.seconds = every, seconds
+        self.every, self.seconds, self.keep = every, seconds, keep
         self.name = source_name(feed)
         self.resumed = None if fleet.store is None else fleet.store.source(self.name)
         self.files: dict[str, Written | None] = {}
@@ -72,6 +85,7 @@ class Commits:
         self._last: Row | Rejected | None = None
         self._after: dict[str, Any] = {}
         self._n_open = 0
+        self._pruned_at = -math.inf
         #: Whether a commit was begun and is not complete.
         self.is_under_way = False
         self._committed_at = self._flushed_at = self._delivered_at = time.monotonic()
@@ -127,6 +141,7 @@ class Commits:
             self._complete()
         self.files = self.channels.sync()
         if self.fleet.store is not None:
+            self._prune()
             position = self._position(n_rows, n_bad, track, lookout)
             outputs, alarms = (self.channels.waiting(table) for table in ("outputs", "alarms"))
             self.fleet.commit(position, outputs, self.channels.letters, alarms)
@@ -137,11 +152,21 @@ class Commits:
     def begin(self, n_rows: int, n_bad: int, track: dict[str, Any] | None, lookout: list[Any]) -> None:
         """As `commit`, but models are written by `advance`, between rows."""
         self.files = self.channels.sync()
+        self._prune()
         position = self._position(n_rows, n_bad, track, lookout)
         outputs, alarms = (self.channels.waiting(table) for table in ("outputs", "alarms"))
         self.fleet.begin_commit(position, outputs, self.channels.letters, alarms)
         self.channels.clear()
         self._n_open, self.is_under_way = 0, True
+
+    def _prune(self) -> None:
+        """Remove old lines, as part of the commit; not those that wait for a broker: they go once it has them."""
+        store, now = self.fleet.store, time.monotonic()
+        if self.keep is None or store is None or now - self._pruned_at < PRUNE_SECONDS:
+            return
+        self._pruned_at = now
+        waiting = {channel.table for channel in self.channels if channel.outlet is not None}
+        store.forget_before(time.time() - self.keep, set(LINES) - waiting)
 
     def advance(self, seconds: float) -> None:
         """Write models of the commit that is under way for so long, and end it once all are written."""

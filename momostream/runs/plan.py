@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from momostream.estimators.monitor import FaultEvent, MOMoGPMonitor
     from momostream.runs.lookout import ForecastAlarm, Lookout
 
-__all__ = ["Plan", "Step", "forecast_after", "make_model", "shares", "take_rows"]
+__all__ = ["Plan", "Step", "forecast_after", "last_time", "make_model", "shares", "take_rows"]
 
 # Every value is unexpected to a model that knows nothing yet: rows to learn before alarms.
 WATCH_ROWS = 32
@@ -146,6 +146,13 @@ def make_model(plan: Plan, settings: Mapping[str, Any] | None = None) -> MOMoGPR
         return MOMoGPForecaster(**({"horizon": plan.horizon, "time": plan.time} | given))
     except (AttributeError, TypeError) as error:
         raise ValueError(f"the model does not accept these settings: {error}") from error
+
+
+def last_time(model: Any) -> float | None:
+    """Time of the last row that a model learnt, in microseconds; None if it has none, or its times are not dates."""
+    if isinstance(model, MOMoGPRegressor):
+        return 1e6 * model._time if isinstance(model.clock, str) else None
+    return model._clock.last if model._clock.kind not in (None, NUMBER) else None
 
 
 def _last_time(model: MOMoGPRegressor | MOMoGPForecaster) -> float:

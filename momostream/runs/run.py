@@ -28,6 +28,7 @@ from momostream.estimators.monitor import MOMoGPMonitor
 from momostream.feeds import Event, FeedError, Source, rejection
 from momostream.feeds.formats import Rejected, Row
 from momostream.feeds.outputs import Written
+from momostream.horizon.durations import parse_duration
 from momostream.runs.channels import ONLY, Channel, Channels, OutputLine, letter_text, model_key
 from momostream.runs.commits import Commits, source_name
 from momostream.runs.fleet import Fleet
@@ -130,6 +131,9 @@ class Run:
         Rows from one commit to the next. None: 200 for each key, at least 5,000 and at most 100,000.
     commit_seconds
         Seconds after which a commit is made, at the end of the block in hand.
+    keep
+        Span such as ``"30d"`` after which predictions, alarms and rejected rows are removed from the store; None keeps
+        them.
     bad_rows
         ``"stop"`` at a row that cannot be read or learnt, or ``"skip"`` it.
     on_bad
@@ -173,6 +177,7 @@ class Run:
         on_alarm: Callable[[str], object] | None = None,
         commit_every: int | None = None,
         commit_seconds: float = 10.0,
+        keep: str | None = None,
         bad_rows: str = "stop",
         on_bad: Callable[[str], object] | None = None,
         learn_only: bool = False,
@@ -187,7 +192,8 @@ class Run:
         self._monitor = None if false_alarms is None else MOMoGPMonitor(false_alarms, time=plan.time)
         self._lookout = Lookout(alarm_rules, plan, alarm_probability)
         self.results = Results(plan)
-        self.commits = Commits(feed, fleet, self.channels, commit_every, commit_seconds)
+        kept_seconds = None if keep is None else parse_duration(keep) * 1e-6
+        self.commits = Commits(feed, fleet, self.channels, commit_every, commit_seconds, kept_seconds)
         self.n_rows = self.n_bad = 0
         self.last: Row | Rejected | None = None
         self.cut_off: Row | Rejected | None = None

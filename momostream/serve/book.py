@@ -13,7 +13,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from momostream.serve.alarms import AlarmRecord
+from momostream.serve.alarms import MOST_RECORDS, AlarmRecord
+from momostream.serve.machines import machine_id
 
 __all__ = ["Book"]
 
@@ -26,6 +27,9 @@ CREATE TABLE IF NOT EXISTS alarms (id TEXT PRIMARY KEY, begin REAL, record TEXT)
 CREATE TABLE IF NOT EXISTS seen (id TEXT PRIMARY KEY, at REAL, name TEXT) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS sent (url TEXT PRIMARY KEY, number INTEGER) WITHOUT ROWID;
 """
+
+# The inbox shows the newest; twice as many are kept.
+_NOT_SHOWN = "DELETE FROM alarms WHERE id NOT IN (SELECT id FROM alarms ORDER BY begin DESC LIMIT ?)"
 
 
 class Book:
@@ -84,6 +88,7 @@ class Book:
         alarms
             New ones and those that have changed.
         """
+        records = [(each.id, each.begin, json.dumps(each.plain())) for each in alarms]
         about = [(id, json.dumps(key), json.dumps(kept), oldest) for id, key, kept, oldest in machines]
         with self._lock:
             self._db.execute("BEGIN IMMEDIATE")
@@ -93,10 +98,10 @@ class Book:
                 self._db.executemany(
                     "DELETE FROM history WHERE id = ? AND number < ?", [(each[0], each[3]) for each in about]
                 )
-                self._db.executemany(
-                    "INSERT OR REPLACE INTO alarms VALUES (?, ?, ?)",
-                    [(each.id, each.begin, json.dumps(each.plain())) for each in alarms],
-                )
+                self._db.executemany("INSERT OR REPLACE INTO alarms VALUES (?, ?, ?)", records)
+                if records:
+                    self._db.execute(_NOT_SHOWN, [2 * MOST_RECORDS])
+                    self._db.execute("DELETE FROM seen WHERE id NOT IN (SELECT id FROM alarms)")
                 self._db.execute("COMMIT")
             except BaseException:
                 if self._db.in_transaction:
@@ -112,6 +117,16 @@ class Book:
         """Keep up to which line of the store an address has got the alarms."""
         with self._lock:
             self._db.execute("INSERT OR REPLACE INTO sent VALUES (?, ?)", (url, number))
+
+    def forget(self, key: Any) -> None:
+        """Remove a machine, its rows and its alarms."""
+        id = machine_id(key)
+        with self._lock:
+            for table in ("machines", "history"):
+                self._db.execute(f"DELETE FROM {table} WHERE id = ?", [id])
+            records = self._db.execute("SELECT id, record FROM alarms").fetchall()
+            gone = [(alarm,) for alarm, record in records if json.loads(record)["machine"] == id]
+            self._db.executemany("DELETE FROM alarms WHERE id = ?", gone)
 
     # ------------------------------------------------------------------ reading
 

@@ -89,6 +89,7 @@ _SPAN = _Rule(
     'a whole number of rows of at least 1, or a span such as "6h"',
     lambda value: _reads(parse_duration, value) if isinstance(value, str) else type(value) is int and value >= 1,
 )
+_KEEP = _Rule('a span such as "30d"', lambda value: _reads(parse_duration, value))
 _START = _Rule('a text with a date, such as "2024-03-01", or with a number', lambda value: _reads(read_start, value))
 _RATE = _Rule("a rate such as '1 per week' or '1 per 5000 rows'", lambda value: _text(value) and _is_rate(value))
 _TABLE = _Rule("a table", lambda value: isinstance(value, dict))
@@ -191,6 +192,7 @@ class FeedConfig:
     time_format: str | None = None
     commit_every: int | None = None
     commit_seconds: float = 10.0
+    keep: str | None = None
     memory: int = 1024
     share: str | None = None
     warm_start: bool = False
@@ -288,7 +290,7 @@ _FEED_RULES = {
     "overwrite": _FLAG, "bad_rows": _one_of("stop", "skip"), "follow": _FLAG, "limit": _whole(1), "encoding": _TEXT,
     "delimiter": _TEXT,
     "decimal": _one_of(".", ","), "time_format": _TEXT, "commit_every": _whole(1), "commit_seconds": _number(0.0),
-    "memory": _whole(0), "share": _TEXT, "warm_start": _FLAG, "seed": _whole(0), "model": _TABLE,
+    "keep": _KEEP, "memory": _whole(0), "share": _TEXT, "warm_start": _FLAG, "seed": _whole(0), "model": _TABLE,
 }  # fmt: skip
 _WEBHOOK_RULES = {
     "url": _Rule("an address with http:// or https://", lambda v: _text(v) and bool(re.match("https?://", v))),

@@ -18,7 +18,8 @@ from __future__ import annotations
 import os
 import sqlite3
 import struct
-from collections.abc import Iterable, Iterator, Mapping
+import time
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -48,6 +49,8 @@ __all__ = ["LINES", "DeadLetter", "Key", "Output", "Position", "Store", "StoreEr
 
 # Limits of a block: smaller than a part of an array may be, larger than the data stored beside each block.
 BLOCK_BYTES = (512, MOST_BYTES)
+# Seconds from one note of the number of lines to the next, and notes that are kept: those of five years.
+NOTE_SECONDS, MOST_NOTES = 3600.0, 50_000
 # A block in the table of contents: position within the model, digest.
 _ENTRY = struct.Struct("<q8s")
 
@@ -231,6 +234,35 @@ class Store(Database):
             self._add_lines(db, table, lines)
         if staged.notes is not None:
             self._set_meta(db, "notes", staged.notes)
+        self._note_time(db)
+
+    def _note_time(self, db: sqlite3.Connection) -> None:
+        """Note when lines came, so that old ones can be removed: now, and once an hour to be kept."""
+        now = [time.time(), *(self._open_totals[table] for table in LINES)]
+        notes = {"newest time": [now]}
+        times = self._line_times("times")
+        if not times or now[0] - times[-1][0] >= NOTE_SECONDS:
+            notes["times"] = [*times, now][-MOST_NOTES:]
+        for name, found in notes.items():
+            db.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", [name, container.dumps("times", found)])
+
+    def _line_times(self, name: str) -> list[list[float]]:
+        """By time, the number of lines of each table; stores of earlier versions have no such entry."""
+        found = self._meta(name)
+        times: list[list[float]] = [] if found is None else container.loads(as_bytes(found), "times")[1]
+        return times
+
+    def forget_before(self, at: float, tables: Collection[str] = LINES) -> None:
+        """Remove lines that were committed before a time, in seconds since 1970, in the next commit.
+
+        Times are kept once an hour: lines stay for an hour longer at most.
+        """
+        with self._errors():
+            noted = [*self._line_times("times"), *self._line_times("newest time")]
+        known = [counts for when, *counts in noted if when <= at]
+        for table, number in zip(LINES, known[-1] if known else (), strict=False):
+            if table in tables and number > self._totals()[f"{table} forgotten"]:
+                self.forget(table, int(number))
 
     def forget(self, table: str, number: int) -> None:
         """Remove the lines up to this number, in the next commit; the others keep their numbers."""
@@ -293,6 +325,10 @@ class Store(Database):
         except BaseException:
             self._format = before
             raise
+        self.compact()
+
+    def compact(self) -> None:
+        """Give room that is not used back to the disk; takes as much of it for a while."""
         with self._errors():
             self._connection.execute("VACUUM")
 

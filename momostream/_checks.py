@@ -1,29 +1,45 @@
-"""Checks of settings: a table with one constraint for each parameter, and one form of message for all of them."""
+"""Checks of settings and states: a table with one constraint for each entry, and one form of message for all of them.
+
+A state is what was read from a file or a store. A checksum shows that a file is what somebody wrote, not that this
+package wrote it, and compiled code checks no bounds: everything that is used as an index, a count, a shape or a type is
+checked against the arrays that it points into, before anything of that size is allocated.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import DTypeLike
 
 __all__ = [
+    "MOST_ROWS",
     "Constraint",
+    "Shape",
+    "Table",
     "at_least",
     "check",
     "check_array",
     "check_indices",
     "check_settings",
+    "check_state",
+    "check_whole",
+    "count",
     "flag",
     "instance_of",
+    "like",
     "names",
+    "number",
     "one_of",
     "optional",
     "positive",
     "whole",
 ]
+
+# Numbers of rows stay below this, so that sums of two of them are whole numbers of 64 bits.
+MOST_ROWS = 1 << 62
 
 
 class Constraint(NamedTuple):
@@ -107,6 +123,110 @@ def instance_of(kind: type, words: str) -> Constraint:
 def optional(constraint: Constraint) -> Constraint:
     """The same, or None."""
     return Constraint(lambda value: value is None or constraint.accepts(value), f"{constraint.use}, or None")
+
+
+# ---------------------------------------------------------------------- states
+
+
+def count(stop: int = MOST_ROWS, start: int = 0) -> Constraint:
+    """A whole number of Python from start to before stop, such as a number of rows or an index."""
+    return Constraint(
+        lambda value: type(value) is int and start <= value < stop, f"a whole number from {start} to {stop - 1}"
+    )
+
+
+def number() -> Constraint:
+    """A number, also infinite or NaN."""
+    return Constraint(_is_number, "a number")
+
+
+class Shape(NamedTuple):
+    """The shape of an array in a state, its type and, for whole numbers, the range of its values.
+
+    A length is a number, None for any, or a name: one of the sizes that `check_state` is given, or a size that the
+    first array with this name sets for all others.
+    """
+
+    lengths: tuple[int | str | None, ...]
+    dtype: DTypeLike = np.float64
+    range: tuple[int, int] | None = None
+
+
+#: Of each entry of a state, what it must be.
+Table: TypeAlias = Mapping[str, Constraint | Shape]
+
+
+def check_state(part: str, state: Any, table: Table, sizes: Mapping[str, int] | None = None) -> dict[str, int]:
+    """Check the entries of a state in the order of the table; a ValueError names the part. Returns all sizes.
+
+    Examples
+    --------
+    >>> table = {"X": Shape(("rows", "inputs")), "Y": Shape(("rows", None)), "first": count()}
+    >>> check_state("rows", {"X": np.zeros((3, 2)), "Y": np.zeros((3, 1)), "first": 0}, table, {"inputs": 2})
+    {'inputs': 2, 'rows': 3}
+    >>> check_state("rows", {"X": np.zeros((3, 2)), "Y": np.zeros((4, 1)), "first": 0}, table)
+    Traceback (most recent call last):
+    ValueError: rows / Y is float64 of shape (4, 1), expected float64 of shape (3, any)
+    """
+    known = dict(sizes or {})
+    if not isinstance(state, Mapping):
+        raise ValueError(f"{part} is a {type(state).__name__}, expected a dict")
+    for name, field in table.items():
+        where = f"{part} / {name}"
+        if name not in state:
+            raise ValueError(f"{where} is missing")
+        value = state[name]
+        if isinstance(field, Constraint):
+            if not field.accepts(value):
+                raise ValueError(f"{where} is {repr(value)[:80]}, expected {field.use}")
+            continue
+        lengths = tuple(known.get(n) if isinstance(n, str) else n for n in field.lengths)
+        check_array(where, value, lengths, field.dtype)
+        known |= {name: size for name, size in zip(field.lengths, value.shape, strict=True) if isinstance(name, str)}
+        if field.range is not None:
+            check_indices(where, value.reshape(-1), *field.range)
+    return known
+
+
+def like(state: Mapping[str, Any], **others: Constraint | Shape) -> dict[str, Constraint | Shape]:
+    """The table of states that look like this one, usually that of a fresh object: types, shapes, counts, numbers.
+
+    Entries of ``others`` replace those of the same name; entries of other kinds are left out.
+
+    Examples
+    --------
+    >>> table = like({"weights": np.ones(2), "n_rows": 0})
+    >>> check_state("blend", {"weights": np.ones(2), "n_rows": -1}, table)
+    Traceback (most recent call last):
+    ValueError: blend / n_rows is -1, expected a whole number from 0 to 4611686018427387903
+    """
+    table: dict[str, Constraint | Shape] = {}
+    for name, value in state.items():
+        if isinstance(value, np.ndarray):
+            table[name] = Shape(value.shape, value.dtype)
+        elif isinstance(value, bool):
+            table[name] = flag()
+        elif isinstance(value, int):
+            table[name] = count()
+        elif isinstance(value, float):
+            table[name] = number()
+    return table | others
+
+
+def check_whole(part: str, values: Any, start: int, stop: int) -> None:
+    """Raise a ValueError that names a part of a file unless all floats are whole numbers from start to before stop.
+
+    Examples
+    --------
+    >>> check_whole("lags / clock", np.array([24.0, np.nan]), 0, 100)
+    Traceback (most recent call last):
+    ValueError: lags / clock is nan, expected a whole number from 0 to 99
+    """
+    values = np.asarray(values, dtype=np.float64)
+    with np.errstate(invalid="ignore"):
+        wrong = values[~((values >= start) & (values < stop) & (np.floor(values) == values))]
+    if len(wrong):
+        raise ValueError(f"{part} is {wrong[0]}, expected a whole number from {start} to {stop - 1}")
 
 
 def check_array(part: str, value: Any, shape: tuple[int | None, ...], dtype: DTypeLike = np.float64) -> None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from momostream._checks import Constraint
+from momostream._checks import Constraint, check_state, flag
 from momostream.distributions.bounded import Target, TargetMap
 from momostream.distributions.limited import carried, held
 from momostream.distributions.stacked import Wrap
@@ -230,11 +230,12 @@ class StreamingEstimator:
         """Restore from `_state` or `_saved_state`."""
         self._inputs = Vocabulary.from_state(state["inputs"])
         self._targets = Vocabulary.from_state(state[self._TARGETS_KEY])
+        check_state("state", state, {"frozen": flag()})
         self._frozen = state["frozen"]
         self._columns_changed()
         # Earlier versions had none.
         if "screening" in state:
-            self._screening.restore(state["screening"])
+            self._screening.restore(state["screening"], len(self._inputs), len(self._targets))
         self._restore_learnt(state)
         if state["model"] is not None:
             self._model = self._restored_model(state["model"])

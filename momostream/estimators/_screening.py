@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from momostream._checks import one_of
+from momostream._checks import check_array, one_of
 from momostream.distributions.bounded import TargetMap
 from momostream.stream.limits import ShownLimits
 from momostream.stream.readings import Readings
@@ -81,10 +81,12 @@ class Screening:
             "shown": self.shown.state(),
         }  # fmt: skip
 
-    def restore(self, state: Mapping[str, Any]) -> None:
-        """Restore from `state`."""
-        self.inputs, self.targets = Readings.from_state(state["inputs"]), Readings.from_state(state["targets"])
+    def restore(self, state: Mapping[str, Any], n_inputs: int, n_targets: int) -> None:
+        """Restore from `state`, that of so many columns."""
+        self.inputs = Readings.from_state(state["inputs"], n_inputs, "screening / inputs")
+        self.targets = Readings.from_state(state["targets"], n_targets, "screening / targets")
+        check_array("screening / n_clipped", state["n_clipped"], (n_targets,))
         self.n_clipped = state["n_clipped"].copy()
         # Earlier versions looked for no limits.
         if "shown" in state:
-            self.shown = ShownLimits.from_state(state["shown"])
+            self.shown = ShownLimits.from_state(state["shown"], n_targets)

@@ -21,6 +21,7 @@ from momostream.estimators._categories import CATEGORIES, is_level, spread_row
 from momostream.estimators._first_rows import CheckedRow, FirstRows, row_as_state, row_of_state
 from momostream.estimators._forecaster_batches import SINGLE, ForecasterBatches
 from momostream.estimators._forecaster_insight import ForecasterInsight
+from momostream.estimators._restoring import check_learnt
 from momostream.estimators._river import Forecaster
 from momostream.estimators._screening import BEYOND, Screening
 from momostream.estimators._times import TimeLabels, counted_steps, day_number, zone_name
@@ -29,6 +30,7 @@ from momostream.horizon.blend import JointForecast
 from momostream.horizon.calendar import AWARE, NEAR, NUMBER, Ahead, Calendar, Clock, as_time, day_seasons
 from momostream.horizon.durations import n_steps_of, parse_duration
 from momostream.horizon.model import HorizonModel
+from momostream.horizon.restoring import checked_past
 from momostream.horizon.settings import SEASON, SEASONS, HorizonSettings
 
 __all__ = ["MOMoGPForecaster"]
@@ -557,6 +559,7 @@ class MOMoGPForecaster(ForecasterBatches, ForecasterInsight, Forecaster):
         }  # fmt: skip
 
     def _restore_learnt(self, state: Mapping[str, Any]) -> None:
+        check_learnt(state, len(self._targets))
         self._single, self._clock = state["single"], Clock.from_state(state["clock"])
         self._step, self._look, self._n_rows = state["step"], state["look"], state["n_rows"]
         self._early = None if state["early"] is None else [row_of_state(row) for row in state["early"]]
@@ -566,12 +569,12 @@ class MOMoGPForecaster(ForecasterBatches, ForecasterInsight, Forecaster):
 
     def _restored_model(self, state: Any) -> HorizonModel:
         self._calendar = self._new_calendar()
-        shape = _calendar_shape(self._calendar)
+        shape = len(self._targets), len(self._inputs), *_calendar_shape(self._calendar)
         if "curved" in state:
             return HorizonModel.from_state(self._model_settings(), state, *shape)
         # Experts of earlier versions are not those of this one, which learn the rows that were remembered.
-        self._model = HorizonModel(self._model_settings(), len(self._targets), len(self._inputs), *shape)
-        past = state["past"]
+        self._model = HorizonModel(self._model_settings(), *shape)
+        past = checked_past(state["past"], len(self._targets))
         self._teach(past["observed"], past["inputs"][:, 0, : self._model.n_inputs], self._clock.last)
         self._history.clear()
         return self._model

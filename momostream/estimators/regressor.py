@@ -11,7 +11,20 @@ import numpy as np
 from numpy.typing import NDArray
 from river import base
 
-from momostream._checks import Constraint, check, check_settings, flag, instance_of, one_of, optional, whole
+from momostream._checks import (
+    MOST_ROWS,
+    Constraint,
+    check,
+    check_indices,
+    check_settings,
+    check_state,
+    flag,
+    instance_of,
+    number,
+    one_of,
+    optional,
+    whole,
+)
 from momostream._numbers import as_number, known_numbers
 from momostream.distributions.prediction import Prediction
 from momostream.estimators._base import AUTO, BOUNDS, Bounds
@@ -515,6 +528,8 @@ class MOMoGPRegressor(RegressorBatches, base.MultiTargetRegressor):
         }  # fmt: skip
 
     def _restore_learnt(self, state: Mapping[str, Any]) -> None:
+        check_state("state", state, {"time": number()})
+        check_indices("state / drift_events", state["drift_events"], 0, MOST_ROWS)
         self._time, self.drift_events = state["time"], list(state["drift_events"])
         self._pending = {
             Vocabulary.from_state(key).keys[0]: (row_from_state(names, values), time)
@@ -522,7 +537,7 @@ class MOMoGPRegressor(RegressorBatches, base.MultiTargetRegressor):
         }
 
     def _restored_model(self, state: Any) -> StreamModel:
-        return StreamModel.from_state(self._settings, state)
+        return StreamModel.from_state(self._settings, state, len(self._inputs), len(self._targets))
 
 
 def _is_missing(y: Array) -> bool:

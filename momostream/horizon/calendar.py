@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from momostream._checks import check_state, instance_of, number, one_of
 from momostream._numbers import as_number
 
 __all__ = ["Ahead", "Calendar", "Clock", "as_time", "day_seasons", "waves_of"]
@@ -277,6 +278,10 @@ class Clock:
     @classmethod
     def from_state(cls, state: dict[str, Any]) -> Clock:
         """Restore a clock from `state`."""
+        table = {"kind": one_of(None, NUMBER, NAIVE, AWARE), "last": number(), "steps": instance_of(list, "a list")}
+        check_state("clock", state, table)
+        for step in state["steps"]:
+            check_state("clock / steps", {"step": step}, {"step": number()})
         clock = cls()
         clock.kind, clock.last = state["kind"], state["last"]
         clock._steps.extend(state["steps"])

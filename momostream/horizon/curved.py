@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import lapack
 
+from momostream.horizon.restoring import check_part
 from momostream.kernels.curved import (
     N_OWN,
     curved_columns,
@@ -142,6 +143,7 @@ class CurvedLags:
 
     def restore(self, state: dict[str, Any]) -> None:
         """Restore from `state`."""
+        check_part("curved", state, self.state(), {})
         for name in self._ARRAYS:
             setattr(self, name, state[name].copy())
         self.n_seen, self.n_rows, self._next = state["n_seen"], state["n_rows"], state["next"]

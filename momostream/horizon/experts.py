@@ -216,5 +216,7 @@ class Experts:
     def restore(self, state: dict[str, Any]) -> None:
         """Restore from `state`."""
         for key, part in self._parts().items():
-            if state[key] is not None:
+            if (part is None) is not (state[key] is None):
+                raise ValueError(f"{key} does not belong to the experts of these settings, or is missing")
+            if part is not None:
                 part.restore(state[key])

@@ -14,6 +14,7 @@ from scipy.linalg import lapack
 
 from momostream.horizon.calendar import Ahead
 from momostream.horizon.past import Past
+from momostream.horizon.restoring import check_part
 from momostream.kernels.forecasts import iterated_learn, largest_features
 from momostream.kernels.horizon import ENOUGH_TO_SOLVE, iterate
 from momostream.kernels.lags import LEVEL_PENALTY
@@ -167,6 +168,7 @@ class IteratedLags:
 
     def restore(self, state: dict[str, Any]) -> None:
         """Restore from `state`."""
+        check_part("iterated", state, self.state(), {})
         self.A, self.C, self.W = (state[name].copy() for name in ("A", "C", "W"))
         self.centre, self.squares = state["centre"].copy(), state["squares"].copy()
         self.n_rows, self._since = state["n_rows"], state["since"]

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from momostream._checks import check_array
 from momostream.distributions.planes import LOCATION
 from momostream.horizon.blend import Blend, BlendMixture, JointForecast, StepSeriesCorrelation
 from momostream.horizon.calendar import Ahead, waves_of
@@ -22,12 +23,14 @@ from momostream.horizon.features import FeatureMap
 from momostream.horizon.inputs import BentInputs
 from momostream.horizon.past import Past
 from momostream.horizon.paths import Paths
+from momostream.horizon.restoring import check_ahead, check_model, check_part, check_tails
 from momostream.horizon.ring import MadeForecast, Ring
 from momostream.horizon.seasons import find_season
 from momostream.horizon.settings import HorizonSettings
 from momostream.horizon.smoothing import Smoothing
 from momostream.kernels.forecasts import tempered_errors
 from momostream.kernels.horizon import ALIKE
+from momostream.stream.stack import TAILS
 
 __all__ = ["HorizonModel"]
 
@@ -338,20 +341,33 @@ class HorizonModel:
 
     @classmethod
     def from_state(
-        cls, settings: HorizonSettings, state: dict[str, Any], n_terms: int | None = None, kind: int | None = None
+        cls,
+        settings: HorizonSettings,
+        state: dict[str, Any],
+        n_series: int,
+        n_inputs: int,
+        n_terms: int | None = None,
+        kind: int | None = None,
     ) -> HorizonModel:
-        """Restore a model from `state`; the calendar as when it was made."""
-        model = cls(settings, state["n_series"], state["n_inputs"], n_terms, kind)
+        """Restore a model of these columns from `state`; the calendar as when it was made."""
+        check_model(state, settings.horizon, n_series, n_inputs)
+        model = cls(settings, n_series, n_inputs, n_terms, kind)
         model._next_search, model.seasons = state["look"], tuple(state["seasons"])
+        check_ahead(state["ahead"], settings.horizon, model.n_terms)
+        check_array("model / centre", state["centre"], model.inputs.centre.shape)
         model._found, model.inputs.centre = tuple(state["seen"]), state["centre"].copy()
         model._ahead = Ahead(*(part.copy() for part in state["ahead"]))
         if settings.seasons is None and model.seasons:
             model.features.set_season(model.seasons[0])
             model.experts.start_circuits()
+        sizes = {"series": n_series, "horizon": settings.horizon}
         for key, part in model._parts().items():
             # Earlier versions did not smooth.
-            if state.get(key) is not None:
+            if part is not None and (key != "smoothing" or state.get(key) is not None):
+                check_part(key, state[key], part.state(), sizes)
                 part.restore(state[key])
-        model.experts.restore(state)
+        check_part("ring", state["ring"], model.ring.state(0), sizes)
         model.ring.restore(state["ring"])
+        check_tails("outlook / mixing", model.mixture.mixing[:, 2], len(TAILS))
+        model.experts.restore(state)
         return model

@@ -64,7 +64,7 @@ class Past:
         self.capacity = capacity
         self.series = np.zeros((2 * capacity, 4, n_series))
         self.inputs = np.zeros((2 * capacity, 2, n_inputs))
-        self.observed = np.full((2 * capacity, n_series), np.nan)
+        self.observed = np.zeros((2 * capacity, n_series))
         self.first, self.last, self.n_rows = 0, -1, 0
         self.n_missing, self.is_known = np.zeros(n_series), np.zeros(n_series)
         self.knows_input = np.zeros(n_inputs)

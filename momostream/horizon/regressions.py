@@ -11,8 +11,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from momostream._checks import MOST_ROWS, check_indices
 from momostream.horizon.calendar import Ahead
 from momostream.horizon.past import Past
+from momostream.horizon.restoring import check_own, check_part
 from momostream.kernels.forecasts import wide_learn
 from momostream.kernels.horizon import ENOUGH_TO_CUT, N_BASIC, own_learn, own_predict, own_solve
 from momostream.kernels.lags import LEVEL_PENALTY
@@ -133,8 +135,10 @@ class OwnLags:
 
     def restore(self, state: dict[str, Any]) -> None:
         """Restore from `state`."""
+        check_own(state, self.horizon * self.n_series)
         self.seasons = state["seasons"].copy()
         self._shape()
+        check_part("own", state, self.state(), {})
         self.A, self.C, self.W = state["A"].copy(), state["C"].copy(), state["W"].copy()
         self.squares = state["squares"].copy()
         self.n_rows, self._next = state["n_rows"], state["next"]
@@ -237,7 +241,9 @@ class WideLags(DiscountedRidge):
 
     def restore(self, state: dict[str, Any]) -> None:
         """Restore from `state`."""
-        super().restore(state)
+        super().restore(state if "largest" in state else {**state, "largest": self._largest})
+        check_indices("wide / since", state["since"], 0, MOST_ROWS)
+        check_indices("wide / since", [len(state["since"])], len(self._since), len(self._since) + 1)
         self.squares, self.masses = state["squares"].copy(), state["masses"].copy()
         self._since, self.n_varied = list(state["since"]), state["n_varied"].copy()
         self._measure()

@@ -221,9 +221,10 @@ def blend_mean(locations, weights, mean):
     """Set `mean` (H, P) of forecasts (K, H, P) under the weights (H, P, K) of a blend."""
     for h in range(mean.shape[0]):
         for p in range(mean.shape[1]):
-            mean[h, p] = 0.0
+            total = 0.0
             for k in range(locations.shape[0]):
-                mean[h, p] += locations[k, h, p] * weights[h, p, k]
+                total += locations[k, h, p] * weights[h, p, k]
+            mean[h, p] = total
 
 
 @kernel(void(ro(3), ro(4), ro(3), rw(3), rw(4), rw(4)))

@@ -533,7 +533,7 @@ def level_factors(location, knots, log_factors, factors):
     for h in range(location.shape[0]):
         for p in range(location.shape[1]):
             position = _position(knots[p], location[h, p])
-            i = min(int(position), knots.shape[1] - 2)
+            i = max(min(int(position), knots.shape[1] - 2), 0)
             part = position - i
             factors[h, p] = math.exp((1.0 - part) * log_factors[p, i] + part * log_factors[p, i + 1])
 
@@ -559,7 +559,7 @@ def level_learn(forgetting, most, location, errors, usual, knots, sums):
                 continue
             square = min(errors[h, p] * errors[h, p] / usual[h, p], most)
             position = _position(knots[p], location[h, p])
-            i = min(int(position), knots.shape[1] - 2)
+            i = max(min(int(position), knots.shape[1] - 2), 0)
             part = position - i
             sums[0, p, i] += (1.0 - part) * square / known
             sums[1, p, i] += (1.0 - part) / known

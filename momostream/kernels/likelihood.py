@@ -69,10 +69,10 @@ def search_direction(lower, upper, theta, gradient, moves, turns, longest, share
     """
     n = theta.shape[0]
     m = moves.shape[0]
-    square = 0.0
     for i in range(n):
         direction[i] = 0.0 if _is_held(lower[i], upper[i], theta[i], gradient[i]) else gradient[i]
-        square += direction[i] * direction[i]
+    # Not in the loop that writes: the order of its sums would depend on how near to each other the arrays lie.
+    square = dot(direction, direction)
     for k in range(m - 1, -1, -1):
         shares[k] = dot(moves[k], direction) / dot(moves[k], turns[k])
         for i in range(n):
@@ -86,12 +86,10 @@ def search_direction(lower, upper, theta, gradient, moves, turns, longest, share
         share = shares[k] - dot(turns[k], direction) / dot(moves[k], turns[k])
         for i in range(n):
             direction[i] += share * moves[k, i]
-    down = 0.0
     for i in range(n):
         direction[i] = 0.0 if _is_held(lower[i], upper[i], theta[i], gradient[i]) else -direction[i]
-        down += direction[i] * gradient[i]
     useful = 1
-    if down >= 0.0:
+    if dot(direction, gradient) >= 0.0:
         useful = 0
         for i in range(n):
             direction[i] = 0.0 if _is_held(lower[i], upper[i], theta[i], gradient[i]) else -gradient[i]

@@ -67,7 +67,8 @@ def _lower_tail(z, table):
     """Probability below ``-|z|``."""
     a = min(abs(z), FARTHEST_SCORE)
     u = PER_UNIT * log(a + math.sqrt(1.0 + a * a))
-    cell = int(min(u, float(table.shape[0] - 1)))
+    # Not below 0: what NaN becomes as a whole number is not defined.
+    cell = max(int(min(u, float(table.shape[0] - 1))), 0)
     r = u - cell
     c = table[cell]
     if u > PER_UNIT * REACH:
@@ -136,7 +137,7 @@ def _halley(x, n, dofs, tables, work, found):
         a = abs(z)
         root = math.sqrt(1.0 + a * a)
         u = PER_UNIT * log(a + root)
-        cell = int(min(u, float(tables.shape[1] - 1)))
+        cell = max(int(min(u, float(tables.shape[1] - 1))), 0)
         # Straight beyond the table.
         r = min(u - cell, 1.0)
         c = tables[t, cell]

@@ -118,7 +118,8 @@ def _interpolate(table, x, lowest, per_unit):
     """Value of a table at `x`, linear between its entries, which start at `lowest` and come `per_unit` to one."""
     position = (x - lowest) * per_unit
     last = table.shape[0] - 2
-    i = int(min(max(position, 0.0), float(last)))
+    # Not below 0: what NaN becomes as a whole number is not defined.
+    i = max(int(min(max(position, 0.0), float(last))), 0)
     part = min(max(position - i, 0.0), 1.0)
     return table[i] + part * (table[i + 1] - table[i])
 
@@ -298,25 +299,31 @@ def tilt_to_blend(weights, mixing, outputs, planes, told, mean):
         variance = 0.0
         lowest = math.inf
         highest = -math.inf
+        for k in range(last):
+            std = planes[STD, k, p]
+            gate = 0.0
+            if math.isfinite(std) and std > 0.0:
+                gate = 1.0
+                if mixing[1, k, p] != UNKNOWN:
+                    gate = decay(max(log(planes[SCALE, k, p]) - mixing[1, k, p], 0.0))
+            told[K + k, p] = gate * (planes[LOCATION, k, p] - centre)
+        # No sums in a loop that writes: whether it vectorises, and so the order of its sums, would depend on how near
+        # to each other the arrays lie in memory.
+        for k in range(last):
+            shift += weights[p, k] * told[K + k, p]
         for k in range(K):
             share = planes[WEIGHT, k, p]
-            told[k, p] = share
             location = planes[LOCATION, k, p]
             away = location - centre
-            if k < last:
-                std = planes[STD, k, p]
-                gate = 0.0
-                if math.isfinite(std) and std > 0.0:
-                    gate = 1.0
-                    if mixing[1, k, p] != UNKNOWN:
-                        gate = decay(max(log(planes[SCALE, k, p]) - mixing[1, k, p], 0.0))
-                told[K + k, p] = centre + gate * away
-                shift += weights[p, k] * gate * away
             width += share * (planes[SCALE, k, p] + abs(away))
             if share > LEAST_SHARE:
                 variance += share * away * away
                 lowest = min(lowest, location)
                 highest = max(highest, location)
+        for k in range(K):
+            told[k, p] = planes[WEIGHT, k, p]
+        for k in range(last):
+            told[K + k, p] += centre
         told[K + last, p] = centre
         shift = min(max(shift, -MOST_SHIFT * width), MOST_SHIFT * width)
         half = 0.5 * highest - 0.5 * lowest

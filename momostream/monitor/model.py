@@ -20,6 +20,7 @@ from momostream.monitor.normal import (
     conditional_errors,
     raw_score,
 )
+from momostream.monitor.restoring import check_monitor
 
 __all__ = ["MOST_ROWS", "Evidence", "MonitorModel"]
 
@@ -296,9 +297,10 @@ class MonitorModel:
         }  # fmt: skip
 
     @classmethod
-    def from_state(cls, state: Mapping[str, Any], warm_up: int, window: int) -> Self:
-        """Restore from `state`."""
-        model = cls(state["n_columns"], warm_up, window)
+    def from_state(cls, state: Mapping[str, Any], n_columns: int, warm_up: int, window: int) -> Self:
+        """Restore from `state`, that of so many columns."""
+        check_monitor(state, n_columns, window)
+        model = cls(n_columns, warm_up, window)
         model.n_learnt, model._next_fit, model._n_past = state["n_learnt"], state["next_fit"], state["n_past"]
         model._alarms = [(at, raw) for at, raw in state["alarms"]]
         model._rows = NormalRows(*(np.array(part) for part in state["rows"]))

@@ -10,9 +10,11 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from momostream._checks import check_state, count
 from momostream.monitor.events import Span, Suspects
 from momostream.monitor.model import Evidence, MonitorModel
 from momostream.monitor.normal import NormalRows
+from momostream.monitor.restoring import check_held, check_span, check_suspects
 
 __all__ = ["N_EVENTS", "Watch"]
 
@@ -142,13 +144,21 @@ class Watch:
 
     def restore(self, state: Mapping[str, Any]) -> Self:
         """Restore from `state`."""
-        self.model = MonitorModel.from_state(state["model"], self.model.warm_up, self.model.window)
+        n_columns = self.model.n_columns
+        self.model = MonitorModel.from_state(state["model"], n_columns, self.model.warm_up, self.model.window)
+        check_state("watch", state, {"n_seen": count(), "n_events": count()})
         self.n_seen, self.n_events = state["n_seen"], state["n_events"]
+        if (state["open"] is None) is not (state["suspects"] is None):
+            raise ValueError("watch / open and suspects: one is missing")
+        for span in (*state["closed"], *([] if state["open"] is None else [state["open"]])):
+            check_span("watch / events", span, n_columns)
         self.open = None if state["open"] is None else Span.from_state(state["open"])
         self.closed.extend(map(Span.from_state, state["closed"]))
         if state["suspects"] is not None:
+            check_suspects(state["suspects"], n_columns)
             self._suspects = Suspects.from_state(state["suspects"])
         if state["held"] is not None:
+            check_held("watch / held", state["held"], n_columns)
             self._held = list(zip(*NormalRows(*map(np.array, state["held"])), strict=True))
         return self
 

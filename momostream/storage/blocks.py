@@ -30,6 +30,8 @@ POSITION_BITS = _PART_BITS + _BLOCK_BITS
 MOST_BYTES = 1 << 20
 # First byte of a block in a store; share of zeros from which a block is compressed.
 _PLAIN, _COMPRESSED, SPARSE = b"\0", b"\1", 0.1
+# A header is text, which unpacks to a few times its size; forged bytes could become a thousand times as many.
+MOST_GROWTH = 200
 
 
 def digest(data: bytes) -> bytes:
@@ -173,4 +175,8 @@ def _model(header: bytes, payload: bytes | memoryview) -> Model:
     # Here: a store can be read without the models and their compiled code.
     from momostream.storage import models
 
-    return models.from_tree(*container.assemble(zlib.decompress(header), payload))
+    unpacker = zlib.decompressobj()
+    text = unpacker.decompress(header, MOST_GROWTH * len(header))
+    if not unpacker.eof:
+        raise container.FileFormatError("the header is cut off, or unpacks to much more than it should")
+    return models.from_tree(*container.assemble(text, payload))

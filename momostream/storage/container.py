@@ -52,8 +52,9 @@ _DEEPEST = 100
 _DTYPES = {"|b1", "|i1", "|u1", "<i2", "<u2", "<i4", "<u4", "<i8", "<u8", "<f2", "<f4", "<f8", "<c8", "<c16"}
 # Higher levels of zlib take three times as long on sensor rows for a twentieth less.
 _ZLIB_LEVEL = 1
-# The most bytes that zlib can unpack from one byte.
-_ZLIB_RATIO = 1032
+# All arrays together are at most so many times as large as their bytes, beyond those that any file may have. Packed
+# bytes could become a thousand times as many.
+_MOST_GROWTH, _FREE_BYTES = 8, 1 << 24
 
 # Errors that parsing a forged header may raise.
 _PARSE_ERRORS = (
@@ -380,24 +381,27 @@ _DECODERS: dict[str, Callable[[Any, Arrays], object]] = {
 
 def _unpack_arrays(entries: list[dict[str, Any]], payload: memoryview) -> Arrays:
     arrays: Arrays = {}
-    end = 0
+    end, left = 0, _MOST_GROWTH * len(payload) + _FREE_BYTES
     for index, entry in enumerate(entries):
         # One after the other: many arrays of the same bytes would make a small file large.
         if entry["offset"] != end:
             raise ValueError(f"array {entry} overlaps others")
         end += entry["size"]
-        arrays[index] = _unpack_array(entry, payload[entry["offset"] : end])
+        arrays[index] = _unpack_array(entry, payload[entry["offset"] : end], left)
+        left -= arrays[index].nbytes
     return arrays
 
 
-def _unpack_array(entry: dict[str, Any], stored: Chunk) -> npt.NDArray[Any]:
+def _unpack_array(entry: dict[str, Any], stored: Chunk, most: int) -> npt.NDArray[Any]:
     shape, size = entry["shape"], entry["size"]
     if entry["dtype"] not in _DTYPES or any(type(n) is not int or n < 0 for n in (*shape, size)):
         raise ValueError(f"array {entry} has an unknown type or shape")
     dtype = np.dtype(entry["dtype"])
     n_bytes = math.prod(shape) * dtype.itemsize
-    if len(stored) != size or not size <= n_bytes <= _ZLIB_RATIO * size:
+    if len(stored) != size or n_bytes < size:
         raise ValueError(f"array {entry} does not have the size of its shape")
+    if n_bytes > most:
+        raise FileFormatError(f"an array of shape {shape} is much larger than the file")
     if size < n_bytes:
         stored = zlib.decompressobj().decompress(stored, n_bytes)
     flat = np.frombuffer(stored, dtype=np.uint8)

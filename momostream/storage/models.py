@@ -29,6 +29,26 @@ REGRESSOR, FORECASTER, MONITOR = "regressor", "forecaster", "monitor"
 KINDS = (REGRESSOR, FORECASTER, MONITOR)
 
 
+# Errors that contents may raise which this version did not write.
+MISFITS = (
+    ArithmeticError,
+    AssertionError,
+    AttributeError,
+    LookupError,
+    MemoryError,
+    RecursionError,
+    TypeError,
+    ValueError,
+)
+
+
+def misfit(error: BaseException) -> str:
+    """What does not fit, in words."""
+    if isinstance(error, KeyError):
+        return f"{error} is missing or unknown"
+    return str(error) or type(error).__name__
+
+
 def save(model: SavedModel, path: str | PathLike[str]) -> None:
     """Write a model to a file, all or nothing.
 
@@ -80,8 +100,8 @@ def load(path: str | PathLike[str]) -> Any:
 
             return table_from_tree(tree)
         return from_tree(kind, tree)
-    except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
-        raise container.FileFormatError(f"{path}: the contents do not fit this version ({error})") from error
+    except MISFITS as error:
+        raise container.FileFormatError(f"{path}: the contents do not fit this version ({misfit(error)})") from error
 
 
 def to_tree(model: SavedModel) -> tuple[str, dict[str, Any]]:

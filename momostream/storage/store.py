@@ -19,6 +19,7 @@ import os
 import sqlite3
 import struct
 import time
+import zlib
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
@@ -411,10 +412,15 @@ class Store(Database):
             blocks = {place - start: self._unpacked(as_bytes(block)) for place, block in found}
             if {position: digest(block) for position, block in blocks.items()} != row.digests:
                 raise self._corrupted(f"blocks of the model of {key!r} are missing or altered")
+        # Here: a store can be read without the models and their compiled code.
+        from momostream.storage.models import MISFITS, misfit
+
         try:
             return Parts.join(blocks)
-        except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
-            raise StoreError(f"{self.path}: the model of {key!r} does not fit this version ({error})") from error
+        except (*MISFITS, zlib.error) as error:
+            raise StoreError(
+                f"{self.path}: the model of {key!r} does not fit this version ({misfit(error)})"
+            ) from error
 
     def keys(self, side: bool = False) -> list[Key]:
         """Keys of all models, sorted by their `repr`; with ``side`` also those of the monitors beside them."""

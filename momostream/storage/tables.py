@@ -7,16 +7,19 @@ and read, by the list below; an object that two others share is written once. Fa
 from __future__ import annotations
 
 from collections import OrderedDict
+from dataclasses import fields, is_dataclass
 from os import PathLike
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from momostream._checks import check_indices, check_state, count, flag, instance_of, optional
 from momostream.batch.experts import CircuitExpert, ExpertSpec, FactorBudget, LinearExpert, TuningRules
 from momostream.batch.linear import LinearRegression
 from momostream.batch.model import Model
 from momostream.batch.nodes import Circuit, Node
 from momostream.batch.region import Region
+from momostream.batch.restoring import check_table_model
 from momostream.batch.settings import Settings
 from momostream.batch.structure import SplitRules
 from momostream.batch.warp import Warp
@@ -40,7 +43,7 @@ CLASSES: dict[str, type] = {
 }  # fmt: skip
 # Attributes that can be computed again, and how they begin.
 REBUILT: dict[str, dict[str, Any]] = {
-    "Region": {"_factor": None, "_moments": None, "_gaps": None},
+    "Region": {"_factor": None, "_moments": None, "_gaps": None, "_weights": None},
     "LinearRegression": {"_solution": None},
     "FactorBudget": {"_held": 0, "_bytes": None},
 }
@@ -74,11 +77,17 @@ def table_from_tree(tree: dict[str, Any]) -> MOMoGPRegressor:
 
     reader = _ObjectReader(tree["objects"])
     estimator = MOMoGPRegressor(**{name: reader.value(value) for name, value in tree["parameters"].items()})
-    for name, value in tree["fitted"].items():
-        if name not in FITTED:
-            raise ValueError(f"unknown attribute {name!r}")
-        setattr(estimator, name, reader.value(value))
+    unknown = tree["fitted"].keys() - set(FITTED)
+    if unknown:
+        raise ValueError(f"unknown attributes {sorted(unknown)}")
+    fitted = {name: reader.value(tree["fitted"][name]) for name in FITTED}
+    table = {"n_features_in_": count(), "_one_target": flag(), "target_names_": optional(instance_of(tuple, "a tuple"))}
+    check_state("fitted", fitted, table)
+    check_table_model(fitted["model_"], fitted["n_features_in_"])
+    for name, value in fitted.items():
+        setattr(estimator, name, value)
     if tree["names"] is not None:
+        check_indices("names", [len(tree["names"])], estimator.n_features_in_, estimator.n_features_in_ + 1)
         estimator.feature_names_in_ = np.array(tree["names"], dtype=object)
     return estimator
 
@@ -118,6 +127,10 @@ class _ObjectWriter:
         return self._numbers[id(value)]
 
 
+def _constructed(kind: Any) -> list[str]:
+    return [field.name for field in fields(kind) if field.init]
+
+
 class _ObjectReader:
     """Values from plain data; each object is made once."""
 
@@ -147,7 +160,15 @@ class _ObjectReader:
     def _object(self, number: int) -> Any:
         if number not in self._made:
             name, attributes = self._objects[number]
-            made: Any = object.__new__(CLASSES[name])
+            if name not in CLASSES:
+                raise ValueError(f"objects / {number} is of an unknown class {name!r}")
+            kind = CLASSES[name]
+            if is_dataclass(kind):
+                # By their constructors, which check what they are given; other attributes follow from these.
+                given = {key: self.value(attributes[key]) for key in _constructed(kind)}
+                self._made[number] = kind(**given)
+                return self._made[number]
+            made: Any = object.__new__(kind)
             self._made[number] = made
             rebuilt = dict(REBUILT.get(name, {}))
             if name == "FactorBudget":

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from momostream.stream.jobs import Jobs
 from momostream.stream.leaf import Leaf
+from momostream.stream.restoring import check_circuits
 from momostream.stream.rows import RowStore
 from momostream.stream.settings import StreamSettings
 from momostream.stream.tokens import NO_TOKEN, StaleTokenError, next_token
@@ -293,6 +294,7 @@ class Circuits:
 
     def restore(self, state: dict[str, Any]) -> None:
         """Restore from `state`; from there on, floats are those of the circuits that it was taken from."""
+        check_circuits(state, 1 + self.n_inputs, self.n_targets)
         self.rows = RowStore.from_state(state["rows"])
         self.rng.bit_generator.state = state["rng"]
         for tree, tree_state in zip(self.trees, state["trees"], strict=True):

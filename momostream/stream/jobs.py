@@ -13,6 +13,7 @@ from typing import Any
 
 from momostream.gp.tuning import ResumableTuner
 from momostream.stream.leaf import Leaf
+from momostream.stream.nodes import Bundle
 from momostream.stream.restoring import check_jobs
 from momostream.stream.tree import GONE, Tree
 
@@ -175,10 +176,16 @@ class Jobs:
 
     def restore(self, state: list[dict[str, Any]]) -> None:
         """Restore the jobs from `state`; the trees are restored before."""
-        check_jobs(state, [len(tree.nodes()) for tree in self.trees])
+        n_columns = [tree.n_inputs for tree in self.trees]
+        n_parameters = [tree.covariance.n_parameters(n) for tree, n in zip(self.trees, n_columns, strict=True)]
+        check_jobs(state, [len(tree.nodes()) for tree in self.trees], list(zip(n_columns, n_parameters, strict=True)))
         for job in state:
             tree = self.trees[job["tree"]]
             node = tree.nodes()[job["node"]]
+            if not isinstance(node, Leaf) and (job["kind"] != "split" or not isinstance(node, Bundle)):
+                raise ValueError(
+                    f"jobs / node is a {type(node).__name__.lower()}, which cannot wait for {job['kind']!r}"
+                )
             tuner = None if job["tuner"] is None else ResumableTuner.from_state(job["tuner"], tree.covariance)
             self._queue.append(Job(job["kind"], node, tree, tuner, job["stays"]))
             if job["kind"] != "build":

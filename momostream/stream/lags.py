@@ -78,7 +78,7 @@ class Autoregression(DiscountedRidge):
         "past_x": "past_x", "past_y": "past_y", "units": "units", "A": "A", "C": "C", "residuals": "residuals",
         "P": "P", "W": "B", "echo": "echo", "pattern": "pattern", "clock": "clock", "fits": "fits",
     }  # fmt: skip
-    _TARGETS = "changes"
+    _PART, _TARGETS = "lags", "changes"
 
     def __init__(self, n_inputs: int, n_targets: int, forgetting: float = 0.998, discount: float = 0.99) -> None:
         super().__init__(_width(n_inputs, n_targets), n_targets, len(PENALTIES), forgetting, BATCH)

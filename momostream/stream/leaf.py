@@ -491,8 +491,8 @@ class Leaf:
         self.numbers_[: n - 1] = self.numbers_[1:n]
         self.n_rows = n - 1
         self.token = NO_TOKEN
-        if self.factor is None:
-            self.blocks = []
+        # They began with the row that is gone; a factor that has it is not rebuilt from them any more.
+        self.blocks = []
 
     def keep_newest(self, n_rows: int) -> None:
         """Forget all rows but the newest."""
@@ -585,7 +585,9 @@ class Leaf:
         leaf.n_rows = len(leaf.numbers_)
         leaf.outputs[:2], leaf.inputs[0] = state["units"], state["centre"]
         leaf.prior_theta, leaf.next_tuning = state["prior_theta"], state["next_tuning"]
-        leaf.touched, leaf.has_units, leaf.blocks = state["touched"], state["has_units"], list(state["blocks"])
+        leaf.touched, leaf.has_units = state["touched"], state["has_units"]
+        # Files of earlier versions may have blocks that rows were dropped from.
+        leaf.blocks = [block for block in state["blocks"] if state["blocks"][-1][1] <= leaf.n_rows]
         leaf.n_seen, leaf.is_untuned = state["n_seen"], state["is_untuned"]
         saved = state.get("factor")
         if saved is not None:

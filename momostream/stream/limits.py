@@ -15,6 +15,7 @@ from collections.abc import Hashable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from momostream._checks import check_array
 from momostream.kernels.limits import AT_HIGH, AT_LOW, HIGH, LOW, N_SHOWN, find_limits, hold_means, show_rows
 
 __all__ = ["ShownLimits"]
@@ -97,8 +98,9 @@ class ShownLimits:
         return self._shown.copy()
 
     @classmethod
-    def from_state(cls, state: Array) -> ShownLimits:
-        """Restore from `state`."""
+    def from_state(cls, state: Array, n_columns: int) -> ShownLimits:
+        """Restore from `state`, that of ``n_columns``."""
+        check_array("screening / shown", state, (n_columns, N_SHOWN))
         shown = cls(0)
         shown._shown = state.copy()
         return shown

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from momostream._checks import Shape, check_indices, check_state
 from momostream.distributions.joint import Distribution, MixtureDistribution
 from momostream.distributions.mixtures import Mixture, Multivariate, Routed, StudentT
 from momostream.distributions.planes import LOCATION, STD, WEIGHT
@@ -379,14 +380,16 @@ class StreamModel:
         }  # fmt: skip
 
     @classmethod
-    def from_state(cls, settings: StreamSettings, state: dict[str, Any]) -> StreamModel:
-        """Restore a model from `state`; from there on, floats are those of the model that it was taken from."""
-        model = cls(settings, len(state["rows"]["fill"]) - 1, state["rows"]["Y"].shape[1])
+    def from_state(cls, settings: StreamSettings, state: dict[str, Any], n_inputs: int, n_targets: int) -> StreamModel:
+        """Restore a model of these columns from `state`; from there on, floats are those of the original."""
+        model = cls(settings, n_inputs, n_targets)
         model.circuits.restore(state)
         if model.lags is not None:
             model.lags.restore(state["lags"])
         model.stack.restore(state["stack"])
-        model.inputs = RunningMoments.from_state(state["inputs"])
+        check_state("model", state, {"log_evidence": Shape((None,))})
+        check_indices("model / log_evidence", [len(state["log_evidence"])], 0, len(model.log_evidence) + 1)
+        model.inputs = RunningMoments.from_state(state["inputs"], n_inputs)
         model.log_evidence[: len(state["log_evidence"])] = state["log_evidence"]
         model._bind()
         return model

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from momostream._checks import check_array
 from momostream.kernels.lags import learn_moments
 
 __all__ = ["RunningMoments"]
@@ -71,8 +72,9 @@ class RunningMoments:
         self.moments = np.hstack([self.moments, new])
 
     @classmethod
-    def from_state(cls, moments: Array) -> RunningMoments:
-        """Restore from `moments`; those of earlier versions end with the sum of squared deviations."""
-        restored = cls(moments.shape[1])
+    def from_state(cls, moments: Array, n_columns: int) -> RunningMoments:
+        """Restore from `moments` of so many columns; those of earlier versions end with the sum of squared deviations."""
+        restored = cls(n_columns)
+        check_array("model / inputs", moments, (min(len(moments), len(restored.moments)), n_columns))
         restored.moments[: len(moments)] = moments
         return restored

@@ -24,6 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from momostream.kernels.readings import CODE, JUMP, N_STATE, STUCK, screen_rows
+from momostream.stream.restoring import check_readings
 
 __all__ = ["Readings"]
 
@@ -127,9 +128,10 @@ class Readings:
         }  # fmt: skip
 
     @classmethod
-    def from_state(cls, state: dict[str, Any]) -> Readings:
-        """Restore from `state`."""
-        readings = cls(state["counts"].shape[1])
+    def from_state(cls, state: dict[str, Any], n_columns: int, part: str = "readings") -> Readings:
+        """Restore from `state`, that of ``n_columns``; ``part`` is its name in messages."""
+        check_readings(part, state, n_columns, N_STATE)
+        readings = cls(n_columns)
         readings.n_rows = state["n_rows"]
         readings.counts, readings.newest = state["counts"].copy(), state["newest"].copy()
         # Entries that earlier versions did not have come last.

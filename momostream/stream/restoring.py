@@ -1,8 +1,4 @@
-"""Checks of what was read from a file or a store, before compiled code sees it, which checks no bounds.
-
-A checksum shows that a file is what somebody wrote, not that it was written by this package: everything that is used as
-an index, a count or a shape is compared with the arrays that it points into. Messages name the part.
-"""
+"""Checks of the row model in a file or a store, before compiled code sees it; see `momostream._checks`."""
 
 from __future__ import annotations
 
@@ -10,46 +6,89 @@ from typing import Any
 
 import numpy as np
 
-from momostream._checks import check_array, check_indices
+from momostream._checks import (
+    MOST_ROWS,
+    Shape,
+    Table,
+    check_array,
+    check_indices,
+    check_state,
+    check_whole,
+    count,
+    flag,
+    like,
+    number,
+    one_of,
+)
 from momostream.gp.factor import packed
+from momostream.kernels.lags import AROUND, MASS, SEASON, SEEN
 
-__all__ = ["check_jobs", "check_leaf", "check_node", "check_rows", "check_stack", "check_table"]
+__all__ = [
+    "check_circuits",
+    "check_jobs",
+    "check_lags",
+    "check_leaf",
+    "check_node",
+    "check_readings",
+    "check_rows",
+    "check_stack",
+    "check_table",
+]
 
-# Numbers of rows stay below this, so that sums of two of them are whole numbers of 64 bits.
-_MOST_ROWS = 1 << 62
+ROWS: Table = {
+    "fill": Shape(("columns",)), "X": Shape(("rows", "columns")), "Y": Shape(("rows", "targets")), "first": count(),
+}  # fmt: skip
+LEAF: Table = {
+    "targets": Shape(("own",), np.int64), "numbers": Shape(("rows",), np.int64), "theta": Shape(("parameters",)),
+    "units": Shape((2, "own")), "centre": Shape(("inputs",)), "has_units": flag(), "is_untuned": flag(),
+    "touched": count(), "n_seen": count(), "next_tuning": number(),
+}  # fmt: skip
+FACTOR: Table = {
+    "n_updates": count(), "n_pending": count(), "S": Shape(("all", "inputs")), "Z": Shape(("all", "own")),
+    "squares": Shape((2, "own")),
+}  # fmt: skip
+TUNER: Table = {
+    "X": Shape(("rows", "inputs")), "R": Shape(("rows", None)), "theta": Shape(("parameters",)), "n_left": count(),
+    "value": number(), "step": number(), "gradient": Shape(("parameters",)), "direction": Shape(("parameters",)),
+}  # fmt: skip
+CIRCUITS: Table = {"n_learnt": count(), "n_gradients": number()}
+READINGS: Table = {"n_rows": count(), "counts": Shape((3, "columns")), "newest": Shape((3, "columns"))}
 
 
-def check_rows(state: dict[str, Any]) -> None:
+def check_circuits(state: dict[str, Any], n_columns: int, n_targets: int) -> None:
+    """Check the rows of circuits, which must have these columns and targets, before any tree is restored."""
+    check_state("circuits", state, CIRCUITS)
+    check_rows(state["rows"], n_columns, n_targets)
+
+
+def check_rows(state: dict[str, Any], n_columns: int | None = None, n_targets: int | None = None) -> None:
     """Check the rows of a model: one width, and targets for each."""
-    check_array("rows / X", state["X"], (None, None))
-    check_array("rows / Y", state["Y"], (len(state["X"]), None))
-    check_array("rows / fill", state["fill"], (state["X"].shape[1],))
-    check_indices("rows / first", [state["first"]], 0, _MOST_ROWS)
+    sizes = {"columns": n_columns, "targets": n_targets}
+    check_state("rows", state, ROWS, {name: size for name, size in sizes.items() if size is not None})
 
 
 def check_leaf(state: dict[str, Any], first: int, stop: int, n_targets: int, n_inputs: int, n_parameters: int) -> None:
     """Check a leaf against the rows from `first` to before `stop`, and the columns that it sees."""
-    numbers, targets = state["numbers"], state["targets"]
-    check_indices("leaf / targets", targets, 0, n_targets)
-    if len(np.unique(targets)) < len(targets):
+    sizes = check_state("leaf", state, LEAF, {"parameters": n_parameters, "inputs": n_inputs})
+    check_indices("leaf / targets", state["targets"], 0, n_targets)
+    if len(np.unique(state["targets"])) < sizes["own"]:
         raise ValueError("leaf / targets names a target twice")
-    check_indices("leaf / numbers", numbers, first, stop)
-    check_array("leaf / theta", state["theta"], (n_parameters,))
+    check_indices("leaf / numbers", state["numbers"], first, stop)
     if state["prior_theta"] is not None:
         check_array("leaf / prior_theta", state["prior_theta"], (n_parameters,))
-    check_array("leaf / units", state["units"], (2, len(targets)))
-    check_array("leaf / centre", state["centre"], (n_inputs,))
-    check_indices("leaf / blocks", [end for block in state["blocks"] for end in block], 0, len(numbers) + 1)
+    ends = [end for start, stop in state["blocks"] for end in (start, stop)]
+    check_indices("leaf / blocks", ends, 0, MOST_ROWS)
+    if sorted(ends) != ends:
+        raise ValueError("leaf / blocks overlap")
     saved = state.get("factor")
     if saved is not None:
-        check_indices("leaf / factor / n_pending", [saved["n_pending"]], 0, len(saved["S"]) + 1)
-        n = len(numbers) + saved["n_pending"]
-        check_array("leaf / factor / S", saved["S"], (n, n_inputs))
-        check_array("leaf / factor / Z", saved["Z"], (n, len(targets)))
+        n = sizes["rows"] + (saved["n_pending"] if type(saved["n_pending"]) is int else 0)
+        check_state("leaf / factor", saved, FACTOR, sizes | {"all": n})
+        if len(saved["gaps"]):
+            check_array("leaf / factor / gaps", saved["gaps"], (n, sizes["own"]))
         # Either type: it is copied into an array of the leaf.
         is_short = getattr(saved["L"], "dtype", None) == np.float32
         check_array("leaf / factor / L", saved["L"], (packed(n),), np.float32 if is_short else np.float64)
-        check_array("leaf / factor / squares", saved["squares"], (2, len(targets)))
 
 
 def check_table(state: dict[str, Any]) -> None:
@@ -66,14 +105,20 @@ def check_table(state: dict[str, Any]) -> None:
         children += below
     if sorted(children) != list(range(1, len(nodes))):
         raise ValueError("tree / nodes: every node but the first must be the child of one other")
+    check_state("tree", state, {"touch": count()})
     check_indices("tree / built", state["built"], 0, len(nodes))
     check_indices("tree / due", [k for _, k in state["due"]], 0, len(nodes))
+    for kind, k in state["due"]:
+        may_split = kind == "split" and nodes[k]["kind"] == "bundle"
+        if not may_split and (kind not in ("split", "tune") or nodes[k]["kind"] != "leaf"):
+            raise ValueError(f"tree / due: a {nodes[k]['kind']} cannot wait for {kind!r}")
 
 
 def check_node(state: dict[str, Any], n_targets: list[int], n_columns: int) -> None:
     """Check an inner node against the numbers of targets of its children and the columns that its tree sees."""
     kind = state["kind"]
     if kind == "bundle":
+        check_state("bundle", state, {"is_region": flag()})
         positions = state["places"]
         for p in positions:
             check_indices("bundle / places", p, 0, sum(n_targets))
@@ -92,23 +137,53 @@ def check_node(state: dict[str, Any], n_targets: list[int], n_columns: int) -> N
         check_array("sum / log_weights", state["log_weights"], (len(n_targets), n_targets[0]))
 
 
-def check_jobs(state: list[dict[str, Any]], n_nodes: list[int]) -> None:
-    """Check the jobs of a model against the numbers of nodes of its trees."""
+def check_jobs(state: list[dict[str, Any]], n_nodes: list[int], sizes: list[tuple[int, int]]) -> None:
+    """Check the jobs of a model against the numbers of nodes, inputs and hyper-parameters of its trees."""
     for job in state:
-        check_indices("jobs / tree", [job["tree"]], 0, len(n_nodes))
+        check_state(
+            "jobs", job, {"kind": one_of("tune", "split", "build"), "tree": count(len(n_nodes)), "stays": flag()}
+        )
         check_indices("jobs / node", [job["node"]], 0, n_nodes[job["tree"]])
-        if job["tuner"] is not None:
-            X, theta = job["tuner"]["X"], job["tuner"]["theta"]
-            check_array("jobs / tuner / X", X, (None, None))
-            check_array("jobs / tuner / R", job["tuner"]["R"], (len(X), None))
-            check_array("jobs / tuner / theta", theta, (None,))
+        tuner = job["tuner"]
+        if tuner is not None:
+            n_inputs, n_parameters = sizes[job["tree"]]
+            check_state("jobs / tuner", tuner, TUNER, {"inputs": n_inputs, "parameters": n_parameters})
+            if len(tuner["prior"]) != 4 or len(tuner["moves"]) != len(tuner["turns"]):
+                raise ValueError("jobs / tuner / prior, moves or turns has another length than written")
+            for array in (*tuner["prior"], *tuner["moves"], *tuner["turns"]):
+                check_array("jobs / tuner / prior, moves or turns", array, (n_parameters,))
 
 
-def check_stack(state: dict[str, Any], n_targets: int, n_tails: int) -> None:
-    """Check the weights of the experts: as many targets as the rows have, and tails that there are."""
-    mixing = state["mixing"]
-    check_array("stack / mixing", mixing, (None, None, n_targets))
-    tails = mixing[2]
+def check_stack(state: dict[str, Any], fresh: dict[str, Any], n_tails: int) -> None:
+    """Check the weights of the experts against a fresh stack; those of earlier versions are shorter along some axes."""
+    for name, array in fresh.items():
+        if isinstance(array, np.ndarray) and name in state:
+            shape = getattr(state[name], "shape", ())
+            fits = len(shape) == array.ndim
+            check_array(f"stack / {name}", state[name], tuple(map(min, shape, array.shape)) if fits else array.shape)
+    check_array("stack / mixing", state["mixing"], (None, None, fresh["mixing"].shape[2]))
+    check_state("stack", state, like({name: fresh[name] for name in ("R", "factors", "log_dets", "n_rows")}))
     # -1 marks an expert whose deviation is taken as it is.
-    if not np.isin(tails, np.arange(-1, n_tails)).all():
-        raise ValueError(f"stack / mixing has a tail beyond the {n_tails} that there are")
+    check_whole("stack / mixing", state["mixing"][2], -1, n_tails)
+
+
+def check_lags(part: str, state: dict[str, Any], fresh: dict[str, Any], targets: str, batch: int) -> None:
+    """Check regressions on rows before against fresh ones of the same columns; rows that wait fit into a batch."""
+    waiting = {"features": ("waiting", fresh["features"].shape[1]), targets: ("waiting", fresh[targets].shape[1])}
+    table = like(fresh, **{name: Shape(lengths) for name, lengths in waiting.items()})
+    sizes = check_state(part, state, table)
+    check_indices(f"{part} / features", [sizes["waiting"]], 0, batch)
+    if "clock" in fresh:
+        clock = state["clock"]
+        check_whole(f"{part} / clock", clock[SEASON], 0, len(state["echo"]) - AROUND)
+        if clock[SEASON] and clock[SEASON] < AROUND:
+            raise ValueError(f"{part} / clock has a season of {clock[SEASON]} rows")
+        check_whole(f"{part} / clock", np.delete(clock, [SEASON, MASS]), 0, 1 << 53)
+        check_whole(f"{part} / clock", clock[SEEN], 0, 1 << 53)
+        if not 0.0 <= clock[MASS] < float(1 << 53):
+            raise ValueError(f"{part} / clock has {clock[MASS]} rows")
+
+
+def check_readings(part: str, state: dict[str, Any], n_columns: int, n_state: int) -> None:
+    """Check what columns have shown."""
+    check_state(part, state, {**READINGS, "states": Shape((n_columns, n_state))}, {"columns": n_columns})

@@ -8,6 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import lapack
 
+from momostream.stream.restoring import check_lags
+
 __all__ = ["DiscountedRidge"]
 
 Array = NDArray[np.float64]
@@ -46,6 +48,8 @@ class DiscountedRidge:
 
     #: Attributes that a state holds as they are, and their keys.
     _ARRAYS: ClassVar[dict[str, str]] = {"A": "A", "C": "C", "P": "P", "W": "W"}
+    #: Name in messages about files.
+    _PART: ClassVar[str] = "wide"
     #: Key of the targets of the rows that wait.
     _TARGETS: ClassVar[str] = "targets"
 
@@ -107,7 +111,8 @@ class DiscountedRidge:
         }  # fmt: skip
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Restore from `state`."""
+        """Restore from `state`, which must have the sizes of this regression."""
+        check_lags(self._PART, state, self.state(), self._TARGETS, self._batch)
         self._allocate(*state["C"].shape)
         for name, key in self._ARRAYS.items():
             setattr(self, name, state[key].copy())

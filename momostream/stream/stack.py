@@ -286,7 +286,7 @@ class Stack:
 
     def restore(self, state: dict[str, Any]) -> None:
         """Restore from `state`, also from that of a version that knew fewer experts and no blend."""
-        check_stack(state, self.mixing.shape[2], len(TAILS))
+        check_stack(state, self.state(), len(TAILS))
         fresh = Stack(self.mixing.shape[1], state["mixing"].shape[2], self.eta, self.blended, self.standing)
         # Without errors of the experts, the blend starts at the mean of the mixture.
         fresh.blend[:, :-1], fresh.blend[:, -1:] = LEAST_BLEND, 1.0

@@ -101,3 +101,20 @@ def test_a_list_as_a_value_is_named(value):
         model.learn_one({"wind": value}, {"y": 1.0})
     with pytest.raises(TypeError, match="the value of 'wind' is a"):
         forecaster.learn_one({"wind": value})
+
+
+@pytest.mark.parametrize("settings", [{"window": 50}, {"window": 40, "memory_budget": 0}])
+def test_a_model_that_rests_after_each_row_continues_to_the_bit(settings):
+    """Leaves of more than 32 rows are rebuilt in blocks; rows are dropped while a factor still has them."""
+    awake, resting = (
+        MOMoGPRegressor(max_points=64, tuning_evaluations=0, experts=("matern32",), seed=0, **settings)
+        for _ in range(2)
+    )
+    rng = np.random.default_rng(0)
+    for _ in range(130):
+        x, y = {"wind": float(rng.normal())}, {"power": float(rng.normal())}
+        resting = Packed(resting).model()
+        assert resting.predict_one(x) == awake.predict_one(x)
+        for model in (awake, resting):
+            model.learn_one(x, y)
+    assert checksum(resting) == checksum(awake)

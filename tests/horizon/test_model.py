@@ -470,7 +470,7 @@ def test_a_stuck_sensor(experts):
 def test_a_restored_model_resumes_bit_for_bit(experts, horizon, n_rows):
     Y, X = history(160)
     model = feed(new_model(2, 1, horizon=horizon, experts=experts), Y[:n_rows], X[:n_rows])
-    copy = HorizonModel.from_state(model.settings, model.state())
+    copy = HorizonModel.from_state(model.settings, model.state(), model.n_series, model.n_inputs)
     if n_rows:
         assert_array_equal(numbers(copy), numbers(model))
     for y, x in zip(Y[n_rows:][:25], X[n_rows:][:25], strict=True):
@@ -487,7 +487,7 @@ def test_a_model_with_seasons_is_restored(seasons, n_rows):
     model = feed(new_model(seasons=seasons), Y[:n_rows])
     # Looked for, it is seen after 64 rows and believed after 128.
     assert bool(model.seasons) == (seasons is not None or n_rows == 200)
-    copy = HorizonModel.from_state(model.settings, model.state())
+    copy = HorizonModel.from_state(model.settings, model.state(), model.n_series, model.n_inputs)
     assert_array_equal(numbers(feed(copy, Y[n_rows:])), numbers(feed(model, Y[n_rows:])))
     assert copy.seasons == model.seasons
     assert model.seasons[0] == 4
@@ -499,7 +499,9 @@ def test_a_state_is_a_picture_of_its_time():
     state = model.state()
     expected = numbers(model)
     feed(model, Y[80:], X[80:])
-    assert_array_equal(numbers(HorizonModel.from_state(model.settings, state)), expected)
+    assert_array_equal(
+        numbers(HorizonModel.from_state(model.settings, state, model.n_series, model.n_inputs)), expected
+    )
 
 
 def test_old_rows_leave_and_forecasts_do_not_notice():

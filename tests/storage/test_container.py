@@ -318,7 +318,7 @@ def test_forging_helper_makes_valid_files():
     ids=lambda header: str(header)[:60],
 )
 def test_nonsense_in_a_header(header):
-    with pytest.raises(FileFormatError, match="header cannot be read"):
+    with pytest.raises(FileFormatError, match="header cannot be read|much larger than the file"):
         container.loads(forge(header, bytes(16)))
 
 

@@ -296,6 +296,23 @@ def test_a_factor_that_starts_afresh_is_that_of_single_rows(text):
     assert_array_equal((twins.location, twins.std), before)
 
 
+def test_a_leaf_that_waits_to_drop_a_row_can_be_saved():
+    rng = np.random.default_rng(3)
+    twins = Twins("matern32", 2, 2)
+    for _ in range(40):
+        twins.learn(*draw(rng, 2, 2))
+    twins.condition()
+    leaf = twins.leaf
+    leaf.predict(rng.normal(size=2), twins.location, twins.std, next_token())
+    leaf.drop_oldest()
+    state = leaf.state()
+    assert state["factor"]["n_pending"] == 1 and state["blocks"] == []
+    again = Leaf.from_state(state, leaf.rows, leaf.start, leaf.covariance, leaf.discount)
+    # As earlier versions wrote it.
+    earlier = Leaf.from_state({**state, "blocks": [(0, 40)]}, leaf.rows, leaf.start, leaf.covariance, leaf.discount)
+    assert again.blocks == earlier.blocks == []
+
+
 def test_round_off_beyond_the_noise_is_no_obstacle():
     rng = np.random.default_rng(3)
     twins = Twins("matern32+linear", 2, 1, noise=1e-12)

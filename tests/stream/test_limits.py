@@ -65,7 +65,7 @@ def test_columns_may_join_and_states_are_kept() -> None:
     shown.show(np.tile([[0.0], [1.0]], (60, 1)))
     shown.widen(2)
     assert np.isinf(shown.limits()[:2, 1]).all()
-    again = ShownLimits.from_state(shown.state())
+    again = ShownLimits.from_state(shown.state(), shown.n_columns)
     assert_array_equal(again.limits(), shown.limits())
     assert again.describe(["a", "b"]) == {"a": "a: at least 0 (touched 60 times), at most 1 (touched 60 times)"}
 

@@ -65,7 +65,7 @@ def shown(model, x, time):
 
 
 def again(model):
-    return StreamModel.from_state(model.settings, model.state())
+    return StreamModel.from_state(model.settings, model.state(), model.n_inputs, model.n_targets)
 
 
 # Purity and determinism
@@ -191,9 +191,11 @@ def test_a_state_is_a_picture_of_its_time():
     model = new_model()
     run(model, X[:50], Y[:50])
     state = model.state()
-    expected = shown(StreamModel.from_state(model.settings, state), X[0], 51.0)
+    expected = shown(StreamModel.from_state(model.settings, state, model.n_inputs, model.n_targets), X[0], 51.0)
     run(model, X[50:], Y[50:], start=50)
-    assert_array_equal(shown(StreamModel.from_state(model.settings, state), X[0], 51.0), expected)
+    assert_array_equal(
+        shown(StreamModel.from_state(model.settings, state, model.n_inputs, model.n_targets), X[0], 51.0), expected
+    )
 
 
 def test_retuning_that_waits_is_saved():

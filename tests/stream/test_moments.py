@@ -56,7 +56,7 @@ def test_a_missing_value_is_guessed_from_the_last_one_as_far_as_values_persist(r
 
 def test_moments_of_earlier_versions_are_restored():
     earlier = np.array([[2.0], [3.0], [1.0]])
-    moments = RunningMoments.from_state(earlier)
+    moments = RunningMoments.from_state(earlier, earlier.shape[1])
     assert_array_equal(moments.moments[:3], earlier)
     assert_array_equal(moments.guess, [3.0])
     moments.learn(np.array([4.0]))

@@ -143,7 +143,7 @@ def test_row_by_row_as_in_blocks_and_after_a_restart():
     for t in range(len(rows)):
         one.screen(single[t : t + 1])
         if t == 200:
-            one = Readings.from_state(one.state())
+            one = Readings.from_state(one.state(), one.n_columns)
     assert_array_equal(whole, single)
     assert readings.rejected("ab") == one.rejected("ab")
     assert readings.rejected("ab")["a"]["jump"] == int((whole[:, 0] != rows[:, 0]).sum())

@@ -124,17 +124,15 @@ class Commits:
 
     # ------------------------------------------------------------------ how
 
-    def commit(self, n_rows: int, n_bad: int, track: dict[str, Any] | None, lookout: list[Any]) -> None:
+    def commit(self, n_bad: int, more: dict[str, Any]) -> None:
         """Bring files to the disk, commit everything up to the marked event, then send to brokers.
 
         Parameters
         ----------
-        n_rows, n_bad
-            Rows learnt and rejected so far.
-        track
-            State of the scores; None if there are none.
-        lookout
-            Alarms about rows to come that last.
+        n_bad
+            Rows rejected so far.
+        more
+            Further state of the run, as plain data.
         """
         if self.is_under_way:
             self.fleet.finish_commit()
@@ -142,18 +140,18 @@ class Commits:
         self.files = self.channels.sync()
         if self.fleet.store is not None:
             self._prune()
-            position = self._position(n_rows, n_bad, track, lookout)
+            position = self._position(n_bad, more)
             outputs, alarms = (self.channels.waiting(table) for table in ("outputs", "alarms"))
             self.fleet.commit(position, outputs, self.channels.letters, alarms)
             self.channels.clear()
         self._n_open = 0
         self._complete()
 
-    def begin(self, n_rows: int, n_bad: int, track: dict[str, Any] | None, lookout: list[Any]) -> None:
+    def begin(self, n_bad: int, more: dict[str, Any]) -> None:
         """As `commit`, but models are written by `advance`, between rows."""
         self.files = self.channels.sync()
         self._prune()
-        position = self._position(n_rows, n_bad, track, lookout)
+        position = self._position(n_bad, more)
         outputs, alarms = (self.channels.waiting(table) for table in ("outputs", "alarms"))
         self.fleet.begin_commit(position, outputs, self.channels.letters, alarms)
         self.channels.clear()
@@ -180,13 +178,13 @@ class Commits:
         self._deliver()
         self._committed_at = self._flushed_at = time.monotonic()
 
-    def _position(self, n_rows: int, n_bad: int, track: dict[str, Any] | None, lookout: list[Any]) -> Position:
+    def _position(self, n_bad: int, more: dict[str, Any]) -> Position:
         lines = self.channels.lines
         more = {
-            "feed": self._after, "n_rows": n_rows,
+            "feed": self._after, **more,
             "files": {name: None if file is None else list(file) for name, file in self.files.items()},
-            "track": track, "format": None if lines is None else lines.format,
-            "targets": None if lines is None else list(lines.targets), "lookout": lookout,
+            "format": None if lines is None else lines.format,
+            "targets": None if lines is None else list(lines.targets),
         }  # fmt: skip
         # Before the first row of this run, that of the last commit.
         last = self._last or self.resumed

@@ -19,6 +19,7 @@ import time
 import zlib
 from collections import deque
 from collections.abc import Callable, Collection, Iterator, Sequence
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from threadpoolctl import threadpool_limits
@@ -227,6 +228,8 @@ class Run:
             self._lookout.restore(state.get("lookout", ()))
             files = state["files"].items()
             self.commits.files = {name: None if file is None else Written(*file) for name, file in files}
+            # Earlier versions wrote none.
+            self._not_forecast = {row.key: row for row in map(_row_from_state, state.get("not_forecast", []))}
             if self.results.track is not None:
                 model = self.fleet.peek(ONLY)
                 scales = None if model is None or model._scales.is_plain else model._scales
@@ -454,14 +457,18 @@ class Run:
         if not self.is_abandoned:
             self.commits.commit(*self._up_to_here(before))
 
-    def _up_to_here(self, before: dict[str, Any] | None = None) -> tuple[int, int, Any, Any]:
-        """Mark the rows so far; their counts, scores and alarms that last, for a commit."""
+    def _up_to_here(self, before: dict[str, Any] | None = None) -> tuple[int, dict[str, Any]]:
+        """Mark the rows so far; the number of rejected ones and further state, for a commit."""
         if not self._row_by_row:
             self.commits.mark(self.last, before or self.feed.position)
         if self.watcher is not None:
             self.watcher.commit()
         track = None if self.track is None or self.fleet.store is None else self.track.state()
-        return self.n_rows, self.n_bad, track, self._lookout.state()
+        more = {
+            "n_rows": self.n_rows, "track": track, "lookout": self._lookout.state(),
+            "not_forecast": [_row_state(row) for row in self._not_forecast.values()],
+        }  # fmt: skip
+        return self.n_bad, more
 
     def written(self, table: str) -> Written | None:
         """How far the file of a channel had been written at the last commit; None for no file."""
@@ -516,6 +523,17 @@ class Run:
 
 
 _END: Any = object()
+
+
+def _row_state(row: Row) -> list[Any]:
+    """Position, time and key of a row as plain data."""
+    time = row.time.isoformat() if isinstance(row.time, datetime) else row.time
+    return [row.number, row.offset, time, row.key]
+
+
+def _row_from_state(state: list[Any]) -> Row:
+    number, offset, time, key = state
+    return Row(number, offset, datetime.fromisoformat(time) if isinstance(time, str) else time, {}, key)
 
 
 def _by_key(block: list[Row | Rejected]) -> dict[Any, list[Row]]:

@@ -73,7 +73,7 @@ class RunningMoments:
 
     @classmethod
     def from_state(cls, moments: Array, n_columns: int) -> RunningMoments:
-        """Restore from `moments` of so many columns; those of earlier versions end with the sum of squared deviations."""
+        """Restore from `moments` of so many columns; those of earlier versions end with squared deviations."""
         restored = cls(n_columns)
         check_array("model / inputs", moments, (min(len(moments), len(restored.moments)), n_columns))
         restored.moments[: len(moments)] = moments

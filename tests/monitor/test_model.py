@@ -194,7 +194,7 @@ def test_alarms_count_in_the_rates():
 def test_state_restores_everything():
     X = normal_rows(300)
     model = learnt(X[:180], 4)
-    again = MonitorModel.from_state(model.state(), model.warm_up, model.window)
+    again = MonitorModel.from_state(model.state(), model.n_columns, model.warm_up, model.window)
     for y in X[180:]:
         ours, theirs = model.evidence(y), again.evidence(y)
         assert ours.score == theirs.score

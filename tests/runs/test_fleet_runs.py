@@ -8,6 +8,7 @@ import json
 import os
 import threading
 import time
+from dataclasses import replace
 from random import Random
 
 import pytest
@@ -115,6 +116,25 @@ def test_a_run_in_pieces_is_a_run(farm, tmp_path, plan):
     assert out.read_text().splitlines() == whole.text and kept(store)[0] == whole.states
     # At the end there is nothing more to do.
     assert take(farm, plan, store, out=out).n_rows == 400
+    assert out.read_text().splitlines() == whole.text
+
+
+def test_a_key_that_fell_silent_before_a_stop_still_gets_its_last_forecast(farm, tmp_path):
+    """The newest row of each key is forecast at the end, also by a run that resumed after it."""
+    silent = [line for n, line in enumerate(lines()) if n < 150 or ",T2," not in line]
+    farm.write_text("\n".join([HEADER, *silent]) + "\n")
+    plan = replace(FORECAST, every=7)
+    whole = take(farm, plan)
+    assert sum('"T2"' in text for text in whole.text[-5:]) == 1
+    # A run that is told to stop forecasts nothing at its end.
+    store, out = tmp_path / "farm.db", tmp_path / "out.jsonl"
+    feed = Feed(farm, plan.columns, plan.time, key=plan.key)
+    with feed, Fleet(template(plan), store=Store(store), warm_start=False) as fleet, Sink(out, None) as sink:
+        run = Run(feed, fleet, plan, bad_rows="skip", commit_every=20)
+        run.lines = PredictionLines(plan.targets, True, "jsonl", plan.key)
+        run.predictions = Channel("outputs", sink)
+        run.run(on_row=lambda run: run.stop() if run.n_rows > 250 else None)
+    take(farm, plan, store, out=out)
     assert out.read_text().splitlines() == whole.text
 
 

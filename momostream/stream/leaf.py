@@ -491,8 +491,7 @@ class Leaf:
         self.numbers_[: n - 1] = self.numbers_[1:n]
         self.n_rows = n - 1
         self.token = NO_TOKEN
-        # They began with the row that is gone; a factor that has it is not rebuilt from them any more.
-        self.blocks = []
+        self.blocks = []  # they began with the row that is gone
 
     def keep_newest(self, n_rows: int) -> None:
         """Forget all rows but the newest."""
@@ -584,11 +583,10 @@ class Leaf:
         leaf.numbers_ = state["numbers"].copy()
         leaf.n_rows = len(leaf.numbers_)
         leaf.outputs[:2], leaf.inputs[0] = state["units"], state["centre"]
-        leaf.prior_theta, leaf.next_tuning = state["prior_theta"], state["next_tuning"]
-        leaf.touched, leaf.has_units = state["touched"], state["has_units"]
-        # Files of earlier versions may have blocks that rows were dropped from.
-        leaf.blocks = [block for block in state["blocks"] if state["blocks"][-1][1] <= leaf.n_rows]
-        leaf.n_seen, leaf.is_untuned = state["n_seen"], state["is_untuned"]
+        # Earlier versions may have blocks that rows were dropped from.
+        leaf.blocks = list(state["blocks"]) if max(state["blocks"], default=(0, 0))[1] <= leaf.n_rows else []
+        for name in ("prior_theta", "next_tuning", "touched", "has_units", "n_seen", "is_untuned"):
+            setattr(leaf, name, state[name])
         saved = state.get("factor")
         if saved is not None:
             n = leaf.n_rows + saved["n_pending"]

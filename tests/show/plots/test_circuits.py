@@ -211,10 +211,10 @@ def test_circuit_of_one_expert_of_a_stream(stream):
 def test_circuit_of_a_forecaster(forecaster):
     shown = texts(plot_circuit(forecaster, max_nodes=1000))
     weights = forecaster.weights.mean(axis=1)
-    assert shown[1:9] == [f"{weight:.2f}" for weight in weights[:8]]
-    assert shown[9] == f"matern32\n{weights['matern32']:.2f}"
-    assert shown[10] == f"residual\nmatern32\n{weights['residual matern32']:.2f}"
-    assert set(weights.index[:8]) <= {text.replace("\n", " ") for text in shown}
+    assert shown[1:10] == [f"{weight:.2f}" for weight in weights[:9]]
+    assert shown[10] == f"matern32\n{weights['matern32']:.2f}"
+    assert shown[11] == f"residual\nmatern32\n{weights['residual matern32']:.2f}"
+    assert set(weights.index[:9]) <= {text.replace("\n", " ") for text in shown}
     rows = [leaf.n_rows for tree in forecaster._model.experts.circuits["plain"].trees for leaf in tree.leaves()]
     assert {f"GP\n{n} rows" for n in rows} <= set(shown)
 

@@ -126,11 +126,10 @@ class RunRequest:
     def check(self) -> None:
         """Raise an error for wrong options before anything is opened."""
         store, display = self.storing.store, self.display
-        if display.report is not None:
+        if display.report is not None and self.key is None:
             require_matplotlib("--report")
-        for option, is_given in (("--report", display.report is not None), ("--live", display.live)):
-            if is_given and self.key is not None:
-                raise ValueError(f"{option} shows one model: it cannot be combined with --key")
+        if display.live and self.key is not None:
+            raise ValueError("--live shows one model: it cannot be combined with --key")
         check_paths({"FEED": self.feed, "--store": store, "--report": display.report, **self.destinations})
         if store is None:
             check_store_for(self.destinations)
@@ -251,6 +250,8 @@ def _work(request: RunRequest, run: Run, source: Any) -> list[int]:
     with open_channels(run, request.destinations, request.predictions.format, request.predictions.overwrite):
         try:
             with served(run, source, request):
+                if report is not None and request.key is not None and run.watcher is None:
+                    _watch_machines(run, request)
                 signals = run_watched(run, source, request.reading.limit, request.display.live, quiet, request.output)
         except BrokenPipeError:
             if store is not None:
@@ -264,11 +265,29 @@ def _work(request: RunRequest, run: Run, source: Any) -> list[int]:
             f"the last line has no newline yet: row {run.cut_off.number:,} is not saved in {store}, "
             "the next run reads it again"
         )
-    if report is not None:
+    if report is not None and request.key is not None:
+        from momostream.serve.reports import report_state
+        from momostream.serve.state import FeedState
+
+        assert isinstance(run.watcher, FeedState)
+        report_state(run.watcher, report, f"Machines of {source.name}", {"Rows per second": f"{rows_per_second:,.0f}"})
+    elif report is not None:
         _write_report(report, run, source.name, rows_per_second)
         if not quiet:
             notify(f"report: {report}")
     return signals
+
+
+def _watch_machines(run: Run, request: RunRequest) -> None:
+    """Keep what the report of many machines shows."""
+    from momostream.serve.book import Book
+    from momostream.serve.config import FeedConfig
+    from momostream.serve.state import FeedState
+
+    store = request.storing.store
+    FeedState(FeedConfig("run", source="run", alarm_level=request.alarms.alarm_level)).begin(
+        run, Book(None if store is None else store.with_name(f"{store.name}-page"))
+    )
 
 
 @contextmanager

@@ -106,9 +106,11 @@ def _serve_farm(farm: Farm, requests: dict[str, ServedRequest]) -> None:
     senders = [*_webhooks(farm, requests), *_mails(farm, requests)]
     for started in (*workers, *senders):
         started.start()
+    reports = _reports(farm, states)
     # A process in which no feed runs is of use to nobody: whoever supervises it shall know.
     while not ended.wait(WATCH_SECONDS) and any(state.status != "failed" for state in states):
-        pass
+        if reports is not None:
+            reports.write_if_due()
     _log.info("stopping: feeds commit")
     for worker in workers:
         worker.stop()
@@ -121,6 +123,14 @@ def _serve_farm(farm: Farm, requests: dict[str, ServedRequest]) -> None:
     failed = [state.name for state in states if state.status == "failed"]
     if late or failed:
         raise typer.Exit(1)
+
+
+def _reports(farm: Farm, states: list[Any]) -> Any:
+    """What writes the reports of every morning; None if none are asked for."""
+    from momostream.serve.reports import MorningReports
+
+    folder = farm.serve.reports
+    return None if folder is None else MorningReports(states, farm.path(folder), farm.serve.report_at)
 
 
 def _webhooks(farm: Farm, requests: dict[str, ServedRequest]) -> Iterator[Any]:

@@ -33,6 +33,7 @@ __all__ = [
 PUSHED = "http"
 # Names are part of addresses and of file names.
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
+_DAY_TIME = re.compile(r"([01]\d|2[0-3]):[0-5]\d")
 _TABLES = ("serve", "feeds", "webhooks", "mails")
 _TOML_LINE = re.compile(r" \(at line (\d+), column \d+\)$")
 
@@ -122,6 +123,8 @@ class ServeConfig:
         Rows that were accepted and not yet learnt, of each feed. Beyond that, clients are asked to wait.
     timeout
         Seconds that a request may take to arrive.
+    reports, report_at
+        Folder for a report of each feed every day, and the local time ``HH:MM`` at which it is written.
     """
 
     address: str = "127.0.0.1:8080"
@@ -136,6 +139,8 @@ class ServeConfig:
     rate: float = 200.0
     max_backlog_mb: float = 256.0
     timeout: float = 30.0
+    reports: str | None = None
+    report_at: str = "06:00"
 
     @property
     def host_and_port(self) -> tuple[str, int]:
@@ -278,7 +283,8 @@ _SERVE_RULES = {
     "address": _Rule("HOST:PORT", lambda value: _text(value) and _is_address(value)),
     "title": _TEXT, "read_token_file": _TEXT, "write_token_file": _TEXT, "insecure": _FLAG, "hosts": _NAMES,
     "history": _whole(10), "max_body_mb": _number(0.001), "max_rows": _whole(1), "rate": _number(0.1),
-    "max_backlog_mb": _number(0.001), "timeout": _number(0.1),
+    "max_backlog_mb": _number(0.001), "timeout": _number(0.1), "reports": _TEXT,
+    "report_at": _Rule('a time of day such as "06:00"', lambda v: _text(v) and bool(_DAY_TIME.fullmatch(v))),
 }  # fmt: skip
 _FEED_RULES = {
     "source": _TEXT, "title": _TEXT, "store": _TEXT, "targets": _NAMES, "inputs": _NAMES, "key": _TEXT, "time": _TEXT,

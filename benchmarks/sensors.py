@@ -100,7 +100,8 @@ class Tally:
     def score(self, y: Array, mean: Array, crps: Array, lower: Array, upper: Array) -> None:
         """Score a prediction of clean values, NaN where there is none."""
         room = BEYOND * (self.high - self.low)
-        beyond = 0.5 * ((lower < self.low - room) + 1.0 * (upper > self.high + room))
+        # A series that has shown one value has no range.
+        beyond = 0.5 * (room > 0.0) * ((lower < self.low - room) + 1.0 * (upper > self.high + room))
         inside = (lower <= y) & (y <= upper)
         self.rows.append(np.array([(y - mean) ** 2, crps, inside, beyond, ~np.isnan(y)], dtype=float))
 
@@ -202,7 +203,8 @@ deviations, runs of {RUN[0]} to {RUN[1] - 1} stuck readings, codes ({", ".join(f
 runs in other units. The regressor is scored on rows whose inputs were not spoiled, the forecaster at all origins.
 "Without" is `screen=False`. Aim: at most 1 % at a share of .001, 3 % at .01. "Screening" is the loss of the run without
 spoiled readings by screening itself. "Ends beyond" is the share of the ends of the central 90 % that lie more than 5 %
-of the range beyond all that the series has shown, without `bounds`; aim: below 1 %."""
+of the range beyond all that the series has shown, without `bounds`, where it has shown more than one value; aim: below
+1 %."""
 
 
 def report(results: list[dict[str, Any]]) -> str:

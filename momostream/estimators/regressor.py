@@ -308,7 +308,7 @@ class MOMoGPRegressor(RegressorBatches, base.MultiTargetRegressor):
             self._model.widen(self._x[n_inputs:].copy(), len(self._targets) - n_targets)
 
     def predict_one(  # type: ignore[override]
-        self, x: Mapping[Any, Any], with_dist: bool = False, id: Hashable | None = None
+        self, x: Mapping[Any, Any], with_dist: bool = False, id: Hashable | None = None, what_if: bool = False
     ) -> dict[Hashable, float] | Prediction:
         """Predict the targets of one row.
 
@@ -321,6 +321,9 @@ class MOMoGPRegressor(RegressorBatches, base.MultiTargetRegressor):
         id
             Keep the row under this id until `learn_later` brings its targets; a second row of the same id replaces
             it.
+        what_if
+            Take all inputs as they are. Otherwise ``x`` is the next row of the stream, and an input that `screen` would
+            set aside counts as missing. `predict_many` always takes them as they are.
 
         Returns
         -------
@@ -337,6 +340,8 @@ class MOMoGPRegressor(RegressorBatches, base.MultiTargetRegressor):
             model = self._model
             if model is None:
                 return {}
+            if self.screen and not what_if and len(self._x):
+                self._screening.inputs.doubt(self._x)
             names, mean = self._targets.keys, model.predict(self._x, now)
             if not with_dist and self._scales.is_plain:
                 return dict(zip(names, self._held_mean(mean).tolist(), strict=True))

@@ -8,7 +8,7 @@ import numpy as np
 
 from momostream.kernels._compile import f8, i8, kernel, ro, rw, void
 
-__all__ = ["CODE", "GOOD", "JUMP", "N_STATE", "STUCK", "judge_reading", "screen_rows"]
+__all__ = ["CODE", "GOOD", "JUMP", "N_STATE", "STUCK", "doubt_row", "judge_reading", "screen_rows"]
 
 # Verdicts.
 GOOD, JUMP, CODE, STUCK = 0, 1, 2, 3
@@ -257,3 +257,13 @@ def screen_rows(codes, rows, states, verdicts):
         if n_bad > before:
             _jump_together(verdicts[i], states)
     return n_bad
+
+
+@kernel(void(ro(1), ro(2), rw(1), rw(1)))
+def doubt_row(codes, states, scratch, row):
+    """Make readings of a row NaN that would be set aside; `states` stay as they are, `scratch` is (N_STATE)."""
+    for j in range(row.shape[0]):
+        for k in range(scratch.shape[0]):
+            scratch[k] = states[j, k]
+        if judge_reading(codes, row[j], 0, scratch) != GOOD:
+            row[j] = math.nan

@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from momostream.kernels.readings import CODE, JUMP, N_STATE, STUCK, screen_rows
+from momostream.kernels.readings import CODE, JUMP, N_STATE, STUCK, doubt_row, screen_rows
 from momostream.stream.restoring import check_readings
 
 __all__ = ["Readings"]
@@ -35,6 +35,8 @@ CODES = np.array(
     [-9999.0, 9999.0, -999.0, 999.0, -99999.0, 99999.0, -999.9, -9999.9, -999.99, -99.99, -200.0, -99.0, -32768.0,
      32767.0, 65535.0, -1e20, 1e20]
 )  # fmt: skip
+#: Numbers that earlier versions knew of a column.
+EARLIER_STATE = 31
 #: Why a reading is set aside.
 REASONS = {JUMP: "jump", CODE: "code"}
 
@@ -74,7 +76,7 @@ class Readings:
         self._states = np.zeros((n_columns, N_STATE))
         self.counts = np.zeros((3, n_columns))
         self.newest = np.full((3, n_columns), np.nan)
-        self._verdicts = np.zeros((1, n_columns))
+        self._verdicts, self._scratch = np.zeros((1, n_columns)), np.zeros(N_STATE)
 
     @property
     def n_columns(self) -> int:
@@ -94,6 +96,10 @@ class Readings:
                     self.newest[:, j] = self.n_rows + i, given[i, j], verdicts[i, j]
         self.n_rows += len(rows)
         return n_bad
+
+    def doubt(self, row: Array) -> None:
+        """Make readings of a row ``(n_columns,)`` NaN, in place, that would be set aside; nothing is remembered."""
+        doubt_row(CODES, self._states, self._scratch, row)
 
     def widen(self, n_columns: int) -> None:
         """Make room for more columns."""
@@ -130,7 +136,8 @@ class Readings:
     @classmethod
     def from_state(cls, state: dict[str, Any], n_columns: int, part: str = "readings") -> Readings:
         """Restore from `state`, that of ``n_columns``; ``part`` is its name in messages."""
-        check_readings(part, state, n_columns, N_STATE)
+        is_earlier = np.shape(state.get("states", ())) == (n_columns, EARLIER_STATE)
+        check_readings(part, state, n_columns, EARLIER_STATE if is_earlier else N_STATE)
         readings = cls(n_columns)
         readings.n_rows = state["n_rows"]
         readings.counts, readings.newest = state["counts"].copy(), state["newest"].copy()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pandas as pd
 import pytest
 from numpy.testing import assert_array_equal
 
@@ -199,3 +200,24 @@ def test_a_run_in_other_units_is_not_a_change_of_level():
     y = 50.0 + walk()
     y[300:329] *= 1000.0
     assert_array_equal(set_aside(y), np.arange(300, 329))
+
+
+def test_an_input_that_would_be_set_aside_is_guessed_unless_the_question_is_what_if():
+    models = [MOMoGPRegressor(experts=("matern32", "lags"), seed=0, screen=screen) for screen in (True, True, False)]
+    wind = walk(300, 1)
+    for model in models:
+        for value in wind:
+            model.learn_one({"wind": value}, {"power": 2.0 * value})
+    screened, twin, blind = models
+    guess = screened.predict_one({})
+    assert screened.predict_one({"wind": 1e4}) == guess
+    assert screened.predict_one({"wind": wind[-1] + 0.1}) != guess
+    assert screened.predict_one({"wind": 1e4}, what_if=True) == blind.predict_one({"wind": 1e4}) != guess
+    frame = pd.DataFrame({"wind": [1e4]})
+    assert screened.predict_many(frame)["power"][0] == blind.predict_many(frame)["power"][0]
+    # A question is not a reading: nothing was remembered, and the row itself is judged as it comes.
+    assert screened.rejected_readings == {}
+    for model in (screened, twin):
+        model.learn_one({"wind": 1e4}, {"power": 100.0})
+    assert screened.rejected_readings == twin.rejected_readings
+    assert screened.predict_one({"wind": 50.0}) == twin.predict_one({"wind": 50.0})

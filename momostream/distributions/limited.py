@@ -7,6 +7,7 @@ a counter that grows, or of inputs never seen, is not cut off.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import cached_property, partial
 
 import numpy as np
@@ -17,10 +18,10 @@ from momostream.distributions.marginals import Marginals, integrate_crps, row_ch
 from momostream.distributions.moments import CUT, LEAST_INDEX, PLAIN, QUADRATURE_VALUES, mixture_moments
 from momostream.distributions.student import BoolArray, FloatArray, IntArray
 
-__all__ = ["AnyMarginals", "LimitedMarginals", "carried", "held", "limits_at", "no_limits"]
+__all__ = ["GIVES_WAY", "AnyMarginals", "LimitedMarginals", "UserUnits", "carried", "held", "limits_at", "no_limits"]
 
 # A limit with room lies at least this many times as far beyond what was shown as the mean does.
-_GIVES_WAY = 1.5
+GIVES_WAY = 1.5
 # Moments and scores of distributions with less than this beyond their limits are those without limits.
 _NEGLIGIBLE = 1e-7
 
@@ -45,7 +46,7 @@ def limits_at(limits: FloatArray, mean: FloatArray) -> tuple[FloatArray, FloatAr
     low, high, low_room, high_room = limits
     with np.errstate(invalid="ignore"):
         lowest, highest = low + low_room, high - high_room
-        far_low, far_high = lowest + _GIVES_WAY * (mean - lowest), highest + _GIVES_WAY * (mean - highest)
+        far_low, far_high = lowest + GIVES_WAY * (mean - lowest), highest + GIVES_WAY * (mean - highest)
     return (
         np.where(low_room > 0.0, np.minimum(low, far_low), low),
         np.where(high_room > 0.0, np.maximum(high, far_high), high),
@@ -73,6 +74,26 @@ def carried(targets: TargetMap | None, limits: FloatArray | None, marginals: Mar
     if limits is None or not np.isfinite(limits[:2]).any():
         return carried
     return LimitedMarginals(carried, *limits_at(limits, carried.mean))
+
+
+@dataclass(frozen=True, slots=True)
+class UserUnits:
+    """From the marginals of a model to those of its user: `carried` with all but the marginals.
+
+    Attributes
+    ----------
+    targets
+        Transforms of targets, None if there are none.
+    limits
+        Limits (4, n_targets), None if there are none.
+    """
+
+    targets: TargetMap | None
+    limits: FloatArray | None
+
+    def __call__(self, marginals: Marginals) -> AnyMarginals:
+        """The marginals in the user's units."""
+        return carried(self.targets, self.limits, marginals)
 
 
 class LimitedMarginals:

@@ -107,8 +107,12 @@ class Prediction:
 
     def interval(self, level: float = 0.9) -> dict[Hashable, tuple[float, float]]:
         """Central intervals that hold each target with probability `level`."""
-        lower, upper = self.each.interval(level)
-        return dict(zip(self.targets, zip(lower[0].tolist(), upper[0].tolist(), strict=True), strict=True))
+        distribution = self._distribution
+        if isinstance(distribution, StackedDistribution):
+            lower, upper = distribution.interval(level)
+        else:
+            lower, upper = (end[0] for end in self.each.interval(level))
+        return dict(zip(self.targets, zip(lower.tolist(), upper.tolist(), strict=True), strict=True))
 
     def quantile(self, q: float | Sequence[float] | FloatArray) -> dict[Hashable, Any]:
         """Quantiles of each target: a float, or an array for a sequence of probabilities."""

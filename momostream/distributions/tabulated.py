@@ -20,9 +20,10 @@ from momostream.kernels.quantiles import (
     mixture_log_pdf,
     mixture_quantiles,
     mixture_tails,
+    row_interval,
 )
 
-__all__ = ["TABULATED", "Tables", "log_pdf", "quantiles", "tables", "tails"]
+__all__ = ["TABULATED", "Tables", "interval", "log_pdf", "quantiles", "tables", "tails"]
 
 #: Degrees of freedom in the tables: those of the tails of a stack and of its copula, and the Gaussian.
 TABULATED = (2.5, 4.0, 8.0, 20.0, 100.0, np.inf)
@@ -138,6 +139,27 @@ def quantiles(p: FloatArray, sign: FloatArray, components: Components) -> tuple[
         levels, _shaped(sign), dofs, coefficients, *_contiguous(components), _scratch(components), np.empty(3), found
     )
     return found.reshape(p.shape), n_missed
+
+
+def interval(below: float, above: float, planes: FloatArray, limits: FloatArray, gives_way: float) -> FloatArray | None:
+    """Ends (2, n_targets) of intervals of one row with these tail probabilities, up to 0.5, below and above them.
+
+    Parameters
+    ----------
+    planes : array of shape (5, n_components, n_targets)
+        See `momostream.distributions.planes`.
+    limits, gives_way
+        See `momostream.distributions.limited.limits_at`; limits of no target are none.
+
+    Returns
+    -------
+    array, or None if a component has degrees of freedom that are not in `TABULATED`, or is not valid.
+    """
+    dofs, coefficients = tables()
+    _, n_components, n_targets = planes.shape
+    work, ends = np.empty((WORK, max(n_components, len(TABULATED)))), np.empty((2, n_targets))
+    missed = row_interval(below, above, planes, limits, gives_way, dofs, coefficients, work, np.empty(3), ends)
+    return None if missed else ends
 
 
 def tails(Y: FloatArray, components: Components) -> tuple[FloatArray, FloatArray, int]:

@@ -6,7 +6,6 @@ import html
 import threading
 from collections.abc import Hashable, Mapping
 from copy import deepcopy
-from functools import partial
 from os import PathLike
 from typing import TYPE_CHECKING, Any, Self
 
@@ -15,7 +14,7 @@ from numpy.typing import NDArray
 
 from momostream._checks import Constraint, check_state, flag
 from momostream.distributions.bounded import Target, TargetMap
-from momostream.distributions.limited import carried, held
+from momostream.distributions.limited import UserUnits, held
 from momostream.distributions.stacked import Wrap
 from momostream.estimators._screening import Screening
 from momostream.estimators.vocabulary import Vocabulary
@@ -129,7 +128,7 @@ class StreamingEstimator:
         """From the distribution of the model to the user's; None if they are the same."""
         if limits is None and self._scales.is_plain:
             return None
-        return partial(carried, None if self._scales.is_plain else self._scales, limits)
+        return UserUnits(None if self._scales.is_plain else self._scales, limits)
 
     @staticmethod
     def _held(limits: Array | None, mean: Array) -> Array:

@@ -345,11 +345,9 @@ class MOMoGPRegressor(RegressorBatches, base.MultiTargetRegressor):
             names, mean = self._targets.keys, model.predict(self._x, now)
             if not with_dist and self._scales.is_plain:
                 return dict(zip(names, self._held_mean(mean).tolist(), strict=True))
-            limits = self._limits()
-            mean = self._held(limits, mean)
-            distribution = model.distribution(self._wrap(limits))
+            distribution = model.distribution(self._wrap(self._limits()))
             if self._scales.is_plain:
-                return Prediction(names, mean.copy(), distribution)
+                return Prediction(names, self._held_mean(mean).copy(), distribution)
             joint = distribution()
             prediction = Prediction(names, joint.mean[0], joint)
             return prediction if with_dist else prediction.mean

@@ -15,10 +15,12 @@ import math
 from momostream.kernels._compile import f8, i8, kernel, ro, rw, void
 from momostream.kernels.scalar import log
 
-__all__ = ["PER_UNIT", "REACH", "WORK", "mixture_log_pdf", "mixture_quantiles", "mixture_tails"]
+__all__ = ["PER_UNIT", "REACH", "WORK", "mixture_log_pdf", "mixture_quantiles", "mixture_tails", "row_interval"]
 
 # Tables: cells to one unit of u, and the last u; beyond it log F is straight, as that of a power is.
 PER_UNIT, REACH = 64.0, 16.0
+# The planes of a stack, as in `momostream.distributions.planes`; kernels import nothing but numpy and numba.
+LOCATION, STD, SCALE, DOF, WEIGHT = range(5)
 # Standardised distances are not followed beyond this; its square stays finite.
 FARTHEST_SCORE = 1e100
 FARTHEST_U = math.log(2.0 * FARTHEST_SCORE)
@@ -265,6 +267,44 @@ def mixture_quantiles(p, sign, dofs, tables, w, m, s, v, work, found, x):
                     for k in range(n):
                         work[1, k] = -work[1, k]
                 x[level, i, j] = side * _solve(p[level, i, j], n, dofs, tables, work, found)
+    return missed
+
+
+@kernel(i8(f8, f8, ro(3), ro(2), f8, ro(2), ro(3), rw(2), rw(1), rw(2)))
+def row_interval(below, above, planes, limits, gives_way, dofs, tables, work, found, ends):
+    """Quantiles of one row with tail probability `below` them and `above` them, within limits, into `ends` (2, P).
+
+    `planes` (5, K, P) are those of a stack. `limits` (4, P) and `gives_way` are those of
+    `momostream.distributions.limited.limits_at`; without columns there are no limits. All else, and the number that is
+    returned, as in `mixture_quantiles`.
+    """
+    missed = 0
+    for t in range(tables.shape[0]):
+        work[4, t] = math.nan
+    m = planes[LOCATION : LOCATION + 1]
+    for j in range(ends.shape[1]):
+        n = _gather(0, j, dofs, planes[WEIGHT : WEIGHT + 1], m, planes[SCALE : SCALE + 1], planes[DOF : DOF + 1], work)
+        if n < 1:
+            missed += 1
+            ends[0, j] = ends[1, j] = math.nan
+            continue
+        mean = 0.0
+        for k in range(n):
+            mean += work[0, k] * work[1, k]
+        ends[0, j] = _solve(below, n, dofs, tables, work, found)
+        # The upper tail is the lower tail of the mirror image.
+        for k in range(n):
+            work[1, k] = -work[1, k]
+        ends[1, j] = -_solve(above, n, dofs, tables, work, found)
+        if limits.shape[1] == 0:
+            continue
+        low, high, low_room, high_room = limits[0, j], limits[1, j], limits[2, j], limits[3, j]
+        if low_room > 0.0:
+            low = min(low, low + low_room + gives_way * (mean - low - low_room))
+        if high_room > 0.0:
+            high = max(high, high - high_room + gives_way * (mean - high + high_room))
+        for end in range(2):
+            ends[end, j] = min(max(ends[end, j], low), high)
     return missed
 
 

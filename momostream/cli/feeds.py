@@ -114,14 +114,20 @@ def _check_columns(feed: Feed | Folder | ParquetFeed, columns: Columns) -> None:
 def open_broker(
     url: str, columns: Columns, time_format: str | None, key: str | None, sequence: str | None, reader: str
 ) -> Any:
-    """Open the feed of a broker; ``reader`` distinguishes runs that read the same topic."""
+    """Open the feed of a broker or an OPC UA server; ``reader`` distinguishes runs that read the same topic."""
     from momostream.feeds import brokers
+    from momostream.feeds.opcua import OpcUaFeed, is_opcua
 
     names = columns_to_read(columns)
     if names is None:
         raise ValueError(
             f"{without_password(url)}: the columns of a broker cannot be detected: name all with --target and --input"
         )
+    if is_opcua(url):
+        check_sequence(sequence)
+        if columns.time not in {"auto", "time"}:
+            raise ValueError(f"--time {columns.time}: values of OPC UA have times of their own")
+        return OpcUaFeed(url, names, key=key, on_trouble=notify)
     options: dict[str, Any] = {"key": key, "time_format": time_format, "on_trouble": notify}
     time = None if columns.time == "none" else columns.time
     if url.lower().startswith("kafka"):
@@ -150,7 +156,7 @@ def without_password(text: str) -> str:
     >>> without_password("mqtt://me:secret@host/rows"), without_password("kafka://host/rows?sasl.password=secret")
     ('mqtt://host/rows', 'kafka://host/rows')
     """
-    return re.sub(r"([a-z]+://[^?]*)\?.*", r"\1", re.sub(r"//[^/@]*@", "//", text), flags=re.IGNORECASE)
+    return re.sub(r"([a-z.]+://[^?]*)\?.*", r"\1", re.sub(r"//[^/@]*@", "//", text), flags=re.IGNORECASE)
 
 
 def check_extent(start: str | None, last: int | str | None, has_end: bool = True) -> None:

@@ -103,7 +103,7 @@ FeedArgument = Annotated[
     typer.Argument(
         metavar="FEED",
         help="CSV, JSON lines or line protocol, plain or gzip, or Parquet: a file, a folder of files, or - for "
-        "standard input. Or a broker: mqtt://HOST/TOPIC, kafka://HOST:PORT/TOPIC.",
+        "standard input. Or a broker: mqtt://HOST/TOPIC, kafka://HOST:PORT/TOPIC; or opc.tcp://HOST/?nodes=PATH.",
     ),
 ]
 FileArgument = Annotated[

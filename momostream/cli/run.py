@@ -195,12 +195,12 @@ class RunRequest:
 
     def open_feed(self) -> Any:
         """Open files or a broker."""
-        from momostream.feeds.brokers import is_broker
+        from momostream.feeds.brokers import is_remote
 
         share, sequence = self.share, self.reading.sequence
         start, last = self.reading.start, self.reading.last
-        check_extent(start, last, has_end=not is_broker(self.feed) and self.feed != "-")
-        if is_broker(self.feed):
+        check_extent(start, last, has_end=not is_remote(self.feed) and self.feed != "-")
+        if is_remote(self.feed):
             reader = f"{'' if self.storing.store is None else self.storing.store.name} {share}"
             opened = open_broker(self.feed, self.columns, self.file_format.time_format, self.key, sequence, reader)
             return limited(opened, start, last, None)

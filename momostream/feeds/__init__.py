@@ -1,9 +1,9 @@
 """Rows in, predictions out: formats, files, folders, brokers and outputs.
 
 `formats` reads the cells of a row; `source` is the protocol of a feed. `files`, `parquet` and `folders` are feeds on
-disk, made of `lines`, `records` and `detection`; `mqtt` and `kafka` are feeds from brokers, made of `messages` and
-their `contents`, where `gather` makes rows of single values; `outputs` writes
-files, and `outlets` are brokers and databases that get lines from a store.
+disk, made of `lines`, `records` and `detection`; `mqtt`, `kafka` and `opcua` are feeds from the network, made of
+`messages` and their `contents`, where `gather` makes rows of single values; `outputs` writes files, and `outlets` are
+brokers and databases that get lines from a store.
 """
 
 from __future__ import annotations

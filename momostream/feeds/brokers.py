@@ -11,8 +11,9 @@ from momostream.feeds.kafka import KafkaFeed, KafkaOutlet
 from momostream.feeds.messages import PORTS, Outlet, Trouble
 from momostream.feeds.mqtt import MqttFeed
 from momostream.feeds.mqtt_outlet import MqttOutlet
+from momostream.feeds.opcua import is_opcua
 
-__all__ = ["KafkaFeed", "KafkaOutlet", "MqttFeed", "MqttOutlet", "Outlet", "is_broker", "open_outlet"]
+__all__ = ["KafkaFeed", "KafkaOutlet", "MqttFeed", "MqttOutlet", "Outlet", "is_broker", "is_remote", "open_outlet"]
 
 
 def is_broker(target: str) -> bool:
@@ -23,6 +24,15 @@ def is_broker(target: str) -> bool:
     """
     scheme, mark, _ = target.partition("://")
     return bool(mark) and scheme.lower() in PORTS
+
+
+def is_remote(target: str) -> bool:
+    """Whether a path or URL is that of a feed on the network: a broker, or an OPC UA server.
+
+    >>> is_remote("opc.tcp://plc/?nodes=Plant/{turbine}/{column}"), is_remote("rows.csv")
+    (True, False)
+    """
+    return is_broker(target) or is_opcua(target)
 
 
 def open_outlet(url: str, *, on_trouble: Trouble | None = None) -> Outlet:

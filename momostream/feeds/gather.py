@@ -33,14 +33,22 @@ class Gathered(NamedTuple):
     values: dict[str, float]
 
 
+class _Open(NamedTuple):
+    """A row that waits; None stands for a value that is known to be missing, and ends what is held."""
+
+    key: str | int | None
+    time: Time
+    values: dict[str, float | None]
+
+
 class _Machine:
     """Rows of one machine that wait for values, and how far its columns have come."""
 
     def __init__(self) -> None:
-        self.open: dict[float, Gathered] = {}
+        self.open: dict[float, _Open] = {}
         # By column, the time of its last value; and the newest values of rows that were given out, for `hold`.
         self.last: dict[str, float] = {}
-        self.held: dict[str, tuple[float, float]] = {}
+        self.held: dict[str, tuple[float, float | None]] = {}
         self.closed = -math.inf
 
 
@@ -105,12 +113,27 @@ class Gather:
         if at <= machine.closed:
             raise BadRow(f"the value came too late: its row was written after {self.wait_seconds:g} s", column)
         if at not in machine.open:
-            machine.open[at] = Gathered(key, time if self.tick is None else self._time(at), {})
+            machine.open[at] = _Open(key, time if self.tick is None else self._time(at), {})
             self._ends.append((clock.monotonic() + self.wait_seconds, key, at))
-        if value is not None:
+        if value is not None or self.hold is not None:
             machine.open[at].values[column] = value
         self._close_complete(machine)
         return True
+
+    def last_time(self, key: str | int | None, column: str) -> datetime | None:
+        """The time of the last value of a column, where times are dates; None if there is none."""
+        machine = self._machines.get(key)
+        number = None if machine is None or self._kind == NUMBER else machine.last.get(column)
+        return None if number is None else self._time(number)
+
+    def seed(self, key: str | int | None, column: str, time: Time, value: float | None, now: Time) -> None:
+        """Take the value that a column has had since a time, to be held from now on, without a row of its own."""
+        number = self._number(time)
+        machine = self._machines.setdefault(key, _Machine())
+        if number > machine.last.get(column, -math.inf):
+            machine.last[column] = number
+            machine.held[column] = max(number, self._number(now)), value
+            self.unseen.discard(column)
 
     def pop(self) -> Gathered | None:
         """The next row that is complete, or has waited long enough; None where there is none."""
@@ -137,7 +160,7 @@ class Gather:
                 key,
                 None if machine.closed == -math.inf else machine.closed,
                 machine.last,
-                [[at, _plain(row.time), row.values] for at, row in (*ready.get(key, ()), *machine.open.items())],
+                [[at, _plain(row.time), dict(row.values)] for at, row in (*ready.get(key, ()), *machine.open.items())],
                 {column: list(held) for column, held in machine.held.items()},
             ]
             for key, machine in self._machines.items()
@@ -155,7 +178,7 @@ class Gather:
             machine.held = {column: (at, value) for column, (at, value) in held.items()}
             self.unseen -= last.keys()
             for at, time, values in rows:
-                machine.open[at] = Gathered(key, _read_plain(time), dict(values))
+                machine.open[at] = _Open(key, _read_plain(time), dict(values))
                 self._ends.append((until, key, at))
             self._close_complete(machine)
 
@@ -192,10 +215,11 @@ class Gather:
             row = machine.open.pop(at)
             if self.hold is not None:
                 self._fill(machine, at, row.values)
-            self.n_partial += len(row.values) < len(self.columns)
-            self._ready.append((at, row))
+            values = {column: value for column, value in row.values.items() if value is not None}
+            self.n_partial += len(values) < len(self.columns)
+            self._ready.append((at, Gathered(row.key, row.time, values)))
 
-    def _fill(self, machine: _Machine, at: float, values: dict[str, float]) -> None:
+    def _fill(self, machine: _Machine, at: float, values: dict[str, float | None]) -> None:
         assert self.hold is not None
         machine.held |= {column: (at, value) for column, value in values.items()}
         for column, (since, value) in machine.held.items():

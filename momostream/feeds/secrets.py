@@ -20,10 +20,10 @@ __all__ = ["Login", "check_no_password", "check_tls_files", "read_login", "read_
 LOGIN = ("user", "password_file", "password_env")
 TLS = ("ca", "cert", "key")
 # Settings that name a file.
-_FILES = re.compile(r"(?<=[?&])(ca|cert|key|password_file|token_file|ssl\.[a-z.]*location)=([^&]*)")
+_FILES = re.compile(r"(?<=[?&])(ca|cert|key|server_cert|password_file|token_file|ssl\.[a-z.]*location)=([^&]*)")
 # Parts of an address that are secrets themselves.
 _PASSWORD = re.compile(
-    r"^[a-z]+://[^/@]*:[^/@]+@|[?&](sasl\.password|ssl\.key\.password|ssl\.key\.pem|password|token)=[^&]", re.I
+    r"^[a-z.]+://[^/@]*:[^/@]+@|[?&](sasl\.password|ssl\.key\.password|ssl\.key\.pem|password|token)=[^&]", re.I
 )
 
 

@@ -101,6 +101,31 @@ def test_a_column_that_only_sends_changes_is_held(clock):
     ]  # fmt: skip
 
 
+def test_a_value_that_is_known_to_be_missing_is_not_held(clock):
+    gather = Gather(["a", "b"], tick="10s", hold="1h")
+    for second, column, value in [(1, "a", 1.0), (2, "b", 2.0), (11, "b", None), (12, "a", 3.0), (21, "a", 4.0)]:
+        gather.add("T", column, at(second), value)
+    state = json.loads(json.dumps(gather.state))
+    gather = Gather(["a", "b"], tick="10s", hold="1h")
+    gather.restore(state)
+    gather.add("T", "b", at(35), 5.0)
+    clock.now += 100.0
+    assert [values for _, _, values in drain(gather)] == [
+        {"a": 1.0, "b": 2.0}, {"a": 3.0}, {"a": 4.0}, {"a": 4.0, "b": 5.0},
+    ]  # fmt: skip
+
+
+def test_a_value_from_before_is_held_from_now_on(clock):
+    gather = Gather(["a", "b"], tick="10s", hold="1min")
+    gather.seed("T", "b", at(-10_000), 7.0, at(0))
+    gather.seed("T", "b", at(-20_000), 8.0, at(0))
+    assert gather.last_time("T", "b") == at(-10_000) and gather.last_time("T", "a") is None
+    gather.add("T", "a", at(5), 1.0)
+    gather.add("T", "a", at(95), 2.0)
+    clock.now += 100.0
+    assert drain(gather) == [("T", at(10), {"a": 1.0, "b": 7.0}), ("T", at(100), {"a": 2.0})]
+
+
 def test_times_that_cannot_be_gathered(clock):
     with pytest.raises(BadRow, match="a tick needs dates"):
         Gather(["a"], tick="10s").add("T", "a", 5.0, 1.0)

@@ -159,7 +159,7 @@ class Gather:
             [
                 key,
                 None if machine.closed == -math.inf else machine.closed,
-                machine.last,
+                dict(machine.last),
                 [[at, _plain(row.time), dict(row.values)] for at, row in (*ready.get(key, ()), *machine.open.items())],
                 {column: list(held) for column, held in machine.held.items()},
             ]

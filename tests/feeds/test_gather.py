@@ -145,6 +145,18 @@ def test_few_rows_wait(clock, monkeypatch):
     assert [time for _, time, _ in drain(gather)] == list(range(15))
 
 
+def test_a_state_does_not_change_with_what_comes_after_it(clock):
+    gather = Gather(["a", "b"], tick="10s", hold="1min")
+    gather.add("T", "a", at(1), 1.0)
+    state = gather.state
+    kept = json.dumps(state)
+    for second in range(2, 40):
+        gather.add("T", "a", at(second), 1.0)
+        gather.add("T", "b", at(second), 1.0)
+    drain(gather)
+    assert json.dumps(state) == kept
+
+
 @pytest.mark.parametrize("options", [{}, {"tick": "30s"}, {"tick": "20s", "hold": "1min"}])
 def test_interrupted_at_any_value_it_gives_the_same_rows(clock, options):
     rng = random.Random(5)

@@ -30,6 +30,7 @@ QUESTIONS = (
     "kernels",
     "anomaly",
     "sensors",
+    "covariances",
     "regimes",
     "circuits",
     "choices",

@@ -129,7 +129,7 @@ class MOMoGPMonitor(StreamingEstimator, AnomalyDetector):
     ...     monitor.learn_one({"wind": wind, "power": power})
     >>> for event in monitor.events:
     ...     print(event.begin, event.end, {name: round(part.deviations) for name, part in event.columns.items()})
-    500 553 {'power': -4}
+    500 549 {'power': -4}
     """
 
     # This estimator has neither; both belong to the common part.

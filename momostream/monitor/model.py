@@ -37,6 +37,8 @@ MOST_RARE = 2.0
 MOST_COLUMNS, LEAST_DEVIATION = 8, 3.0
 # Errors are averaged over this many rows of an event at most.
 MOST_ROWS = 30
+# Beyond the values that columns have shown, the slopes between them are known to this share of themselves only.
+DOUBT = 1.0
 # Rows for which there is room at first.
 FIRST_ROOM = 128
 
@@ -117,7 +119,7 @@ class MonitorModel:
         filled = normal.centre + normal.scale * seen
         if not known.any():
             return Evidence(0.0, 0.0, self._means, filled, expected)
-        means = self._accumulate(normal, u, known, complete)
+        means = self._accumulate(normal, u, known, complete, y)
         raw = float(raw_score(means * GAINS / normal.norms, normal.dof[:, np.newaxis]))
         return Evidence(normal.score(raw), raw, means, filled, expected)
 
@@ -127,12 +129,12 @@ class MonitorModel:
         found: Array = normal.weights[0] + np.nan_to_num(lags).ravel() @ normal.weights[1:]
         return found
 
-    def _accumulate(self, normal: Normal, u: Array, known: Flags, complete: bool) -> Array:
+    def _accumulate(self, normal: Normal, u: Array, known: Flags, complete: bool, y: Array) -> Array:
         v = u @ normal.precision
         P = self.n_columns
         evidence = np.empty(2 * P + 1)
         evidence[:P] = u
-        evidence[P:-1] = v / (np.sqrt(np.diagonal(normal.precision)) * normal.given_std)
+        evidence[P:-1] = v / self._given_scale(normal, y)
         size = max(float(v @ u) / max(known.sum(), 1), 1e-12)
         evidence[-1] = (np.log(size) - normal.size_centre) / normal.size_std
         before = self._means
@@ -144,6 +146,25 @@ class MonitorModel:
             means[:, unknown] = before[:, unknown]
             means[0, unknown] = 0.0
         return means
+
+    @staticmethod
+    def _given_scale(normal: Normal, y: Array) -> Array:
+        """Standard deviation of ``precision @ errors`` of a row, larger where other columns are beyond their reach.
+
+        New weather moves all columns of a machine to where none of them has been, and their relation is not that of
+        before; a fault moves the column that is at fault, and is judged given others that are where they were.
+        """
+        scale: Array = np.sqrt(np.diagonal(normal.precision)) * normal.given_std
+        if normal.reach is None:
+            return scale
+        low, high = normal.reach
+        beyond = np.nan_to_num(np.maximum(low - y, y - high))
+        if not (beyond > 0.0).any():
+            return scale
+        beyond = np.maximum(beyond, 0.0) / (normal.scale * normal.std)
+        slopes = np.abs(normal.precision)
+        doubt = DOUBT * (beyond @ slopes - beyond * np.diagonal(slopes))
+        return np.hypot(scale, doubt)
 
     def watch(self, evidence: Evidence) -> None:
         """Move on by a row that `evidence` has judged."""

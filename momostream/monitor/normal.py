@@ -97,6 +97,8 @@ class Normal:
         Raw scores that one row in 10 ** LEVELS exceeds.
     tail_scale, tail_shape
         Of the excesses over the last of them.
+    reach
+        Smallest and largest value of each column, shape (2, P); None in files of earlier versions.
     """
 
     ready: Flags
@@ -113,6 +115,7 @@ class Normal:
     knots: Array
     tail_scale: float
     tail_shape: float
+    reach: Array | None = None
 
     @classmethod
     def fit(cls, rows: NormalRows, alarms: Array | None = None) -> Normal:
@@ -163,6 +166,7 @@ class Normal:
             knots,
             tail_scale,
             tail_shape,
+            _reach(rows.values, known),
         )
 
     def score(self, raw: float) -> float:
@@ -229,6 +233,14 @@ def conditional_errors(u: Array, known: Flags, precision: Array) -> None:
 
 
 # ---------------------------------------------------------------------- parts of the fit
+
+
+def _reach(values: Array, known: Flags) -> Array:
+    """Smallest and largest value of each column, shape (2, P); infinite for one without any."""
+    lowest = np.where(known, values, np.inf).min(axis=0)
+    highest = np.where(known, values, -np.inf).max(axis=0)
+    some = known.any(axis=0)
+    return np.stack([np.where(some, lowest, -np.inf), np.where(some, highest, np.inf)])
 
 
 def _moments(values: Array, known: Flags) -> tuple[Array, Array]:
@@ -340,4 +352,6 @@ def _rates(raw: Array) -> tuple[Array, float, float]:
     a = (first + prior / DECADE) / (n + prior)
     b = (second + prior / (4.0 * DECADE)) / (n + prior)
     shape = min(max(2.0 - a / max(a - 2.0 * b, 1e-9), 0.0), MOST_SHAPE)
-    return knots, float(max(a * (1.0 - shape), 1e-3)), float(shape)
+    scale = max(a * (1.0 - shape), 1e-3)
+    # The distribution of the next excess given so few: that of an exponential one is of this shape.
+    return knots, float(scale), float(shape + 1.0 / (PRIOR + n / CLUSTER))

@@ -231,3 +231,26 @@ def test_threads_may_share_a_monitor():
     for thread in threads:
         thread.join()
     assert monitor.n_seen == 800
+
+
+def test_columns_that_move_together_to_new_values_are_less_strange(monkeypatch):
+    """Beyond the winds that were seen, the line between wind and power need not hold; a column alone is at fault."""
+    rng = np.random.default_rng(0)
+    wind = 8 + np.sin(np.arange(400) / 15) + 0.3 * rng.normal(size=400)
+    rows = [{"wind": w, "power": w**3 + 5 * e} for w, e in zip(wind.tolist(), rng.normal(size=400), strict=True)]
+    gust, fault = {"wind": 13.0, "power": 13.0**3}, {**rows[-1], "power": 1.5 * rows[-1]["power"]}
+    monitor = taught(rows)
+    scores = [monitor.score_one(row) for row in (gust, fault, rows[-1])]
+    monkeypatch.setattr("momostream.monitor.model.DOUBT", 0.0)
+    without = [monitor.score_one(row) for row in (gust, fault, rows[-1])]
+    assert scores[0] < without[0] - 0.5
+    assert scores[1:] == without[1:]
+
+
+def test_monitors_of_earlier_files_know_no_reach():
+    monitor = taught(rows_of(normal_rows(200)))
+    state = monitor._model.state()
+    del state["model"]["normal"]["reach"]
+    older = monitor._fresh_watch().restore(state).model
+    y = normal_rows(201)[-1]
+    assert older.normal.reach is None and np.isfinite(older.evidence(y).score)

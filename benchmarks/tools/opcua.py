@@ -23,7 +23,7 @@ from asyncua import Server, ua
 from asyncua.server.user_managers import UserManager
 from asyncua.crypto.permission_rules import User, UserRole
 
-port, columns, machines, history, login = json.loads(sys.argv[1])
+port, columns, machines, history, login, certificates = json.loads(sys.argv[1])
 
 class Users(UserManager):
     def get_user(self, iserver, username=None, password=None, certificate=None):
@@ -35,7 +35,12 @@ async def main():
     server = Server(user_manager=Users())
     await server.init()
     server.set_endpoint(f"opc.tcp://127.0.0.1:{port}/plant")
-    server.set_security_policy([ua.SecurityPolicyType.NoSecurity])
+    if certificates:
+        await server.load_certificate(f"{certificates}/server.pem")
+        await server.load_private_key(f"{certificates}/server-key.pem")
+        server.set_security_policy([ua.SecurityPolicyType.Basic256Sha256_SignAndEncrypt])
+    else:
+        server.set_security_policy([ua.SecurityPolicyType.NoSecurity])
     space = await server.register_namespace("plant")
     plant = await server.nodes.objects.add_object(space, "Plant")
     nodes, sensors = {}, {}
@@ -83,13 +88,21 @@ class OpcUaServer:
         Whether it keeps the history of all values, in memory.
     login
         Whether `USER` must log in.
+    certificates
+        Folder with ``server.pem`` and ``server-key.pem``: all connections are signed and encrypted.
     """
 
     def __init__(
-        self, columns: Sequence[str], machines: Sequence[str], history: bool = False, login: bool = False
+        self,
+        columns: Sequence[str],
+        machines: Sequence[str],
+        history: bool = False,
+        login: bool = False,
+        certificates: str | None = None,
     ) -> None:
         self.port = free_port()
-        self._about = [self.port, list(columns), list(machines), history, [USER, PASSWORD] if login else None]
+        known = [USER, PASSWORD] if login else None
+        self._about = [self.port, list(columns), list(machines), history, known, certificates]
         self._process: subprocess.Popen[str] | None = None
 
     def __enter__(self) -> Self:

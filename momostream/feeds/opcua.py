@@ -14,6 +14,7 @@ import threading
 import time as clock
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any, NamedTuple, Self
 from urllib.parse import parse_qsl, unquote, urlsplit
 
@@ -315,14 +316,29 @@ class OpcUaFeed:
             client.set_user(self._login.user)
             client.set_password(self._login.password or "")
         if "policy" in settings:
-            parts = [settings["policy"], settings.get("mode", "SignAndEncrypt"), settings["cert"], settings["key"]]
-            try:
-                await client.set_security_string(
-                    ",".join([*parts, *([settings[SERVER]] if SERVER in settings else [])])
-                )
-            except (AttributeError, ValueError) as error:
-                raise FeedError(f"{self.name}: policy, mode and certificates do not fit: {error}") from None
+            await self._secure(client)
         return client
+
+    async def _secure(self, client: Any) -> None:
+        """Sign and encrypt what is sent, and accept only the server with its certificate, if that is named."""
+        settings, crypto = self._settings, self._asyncua.crypto
+        policy = getattr(crypto.security_policies, f"SecurityPolicy{settings['policy']}", None)
+        mode = getattr(self._asyncua.ua.MessageSecurityMode, settings.get("mode", "SignAndEncrypt"), None)
+        if policy is None or mode is None:
+            raise FeedError(f"{self.name}: unknown policy or mode: use Basic256Sha256 and Sign or SignAndEncrypt")
+        files = []
+        for setting in ("cert", "key", SERVER):
+            if setting in settings:
+                # By their contents: asyncua goes by the ending of the name.
+                content = Path(settings[setting]).read_bytes()
+                ending = "pem" if content.lstrip().startswith(b"-----BEGIN") else "der"
+                files.append(crypto.uacrypto.CertProperties(content, ending))
+        try:
+            # Servers compare it with the certificate.
+            client.application_uri = _uri_of(files[0]) or client.application_uri
+            await client.set_security(policy, *files[:2], None, files[2] if SERVER in settings else None, mode)
+        except (ValueError, TypeError):
+            raise FeedError(f"{self.name}: cert, key and server_cert do not fit, or are encrypted") from None
 
     async def _browse(self, client: Any) -> dict[str, tuple[Any, str | None, str]]:
         """Nodes of columns that are read, with their keys."""
@@ -451,6 +467,18 @@ class OpcUaFeed:
 SERVER = "server_cert"
 
 
+def _uri_of(certificate: Any) -> str | None:
+    """The name of an application in its certificate."""
+    from cryptography import x509
+
+    load = x509.load_pem_x509_certificate if certificate.extension == "pem" else x509.load_der_x509_certificate
+    try:
+        names = load(certificate.path_or_content).extensions.get_extension_for_class(x509.SubjectAlternativeName)
+    except x509.ExtensionNotFound:
+        return None
+    return next(iter(names.value.get_values_for_type(x509.UniformResourceIdentifier)), None)
+
+
 def _reason(error: BaseException) -> str:
     said = getattr(error, "strerror", None) or str(error) or type(error).__name__
     name = type(error).__name__
@@ -462,6 +490,8 @@ def _import_asyncua() -> Any:
     try:
         import asyncua
         import asyncua.common.subscription
+        import asyncua.crypto.security_policies
+        import asyncua.crypto.uacrypto
     except ImportError:
         raise ValueError("OPC UA needs asyncua: pip install 'momostream[opcua]'") from None
     # It reports the loss of each connection, as we do.

@@ -100,3 +100,15 @@ def test_alarms_for_mails_and_webhooks_stay_in_the_store():
         ):
             read_config_text(text.format(elsewhere))
         assert read_config_text(text.format(elsewhere).partition("[[")[0]).feeds[0].alarms == elsewhere
+
+
+def test_sources_and_outputs_of_the_documentation_are_accepted(tmp_path):
+    from momostream.cli.serve import request_for
+
+    page = (Path(__file__).parents[2] / "docs" / "operate.md").read_text()
+    block = next(block for block in page.split("```toml\n")[1:] if "[feeds.plant]" in block).partition("```")[0]
+    farm = read_config_text(block, folder=tmp_path)
+    request = request_for(farm, farm.feeds[0])
+    request.check()
+    assert f"password_file={tmp_path}/mqtt.secret&ca={tmp_path}/plant.pem" in request.feed
+    assert f"password_file={tmp_path}/db.secret" in request.output and "{turbine}/sensors/{column}" in request.feed

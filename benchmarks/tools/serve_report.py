@@ -53,9 +53,9 @@ def _load(result: dict[str, Any]) -> tuple[list[str], list[str]]:
         "Some rows were timed by a client, from sending the row to reading its forecast.",
         table(header, lines),
         f"Of all rows over HTTP, {result['within']['1.0']:.2%} were forecast within 1 s of their acceptance, by the "
-        f"server's own count. Before, {result['simulated_rows']:,} rows (an hour of these machines) took "
+        f"server's own count. Before, {result['simulated_rows']:,} rows ({_minutes(result):.0f} min of these machines) took "
         f"{1e3 * result['simulated_cpu'] / result['simulated_rows']:.2f} ms of CPU each. Resident memory in MB over "
-        f"that hour and the minutes after it: {', '.join(map(str, result['memory_mb']))}.",
+        f"that time and the minutes after it: {', '.join(map(str, result['memory_mb']))}.",
     ]
     worst = min(sum(each <= 1.0 for each in found) / len(found) for found in probes.values())
     growth = result["memory_last"] / result["memory_third"]
@@ -70,6 +70,10 @@ def _load(result: dict[str, Any]) -> tuple[list[str], list[str]]:
         said.append(f"The page shows its first tile after {median:.0f} ms (median of {len(result['page_ms'])}).")
         verdicts.append(_verdict(median < MOST_PAGE_MS, f"page load: {median:.0f} ms (below 1,000)"))
     return said, verdicts
+
+
+def _minutes(result: dict[str, Any]) -> float:
+    return result["simulated_rows"] / result["machines"] / 6.0
 
 
 def _throughput(result: dict[str, Any]) -> tuple[list[str], list[str]]:

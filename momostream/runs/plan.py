@@ -162,8 +162,11 @@ def _last_time(model: MOMoGPRegressor | MOMoGPForecaster) -> float:
 
 def shares(model: MOMoGPRegressor | MOMoGPForecaster) -> dict[str, float]:
     """Current shares in a model: the relevance of its inputs, or the weights of a forecaster's experts."""
-    found = model.relevance if isinstance(model, MOMoGPRegressor) else model.weights.mean(axis=1).to_dict()
-    return {str(name): share for name, share in found.items()}
+    if isinstance(model, MOMoGPRegressor):
+        return {str(name): share for name, share in model.relevance.items()}
+    core = model._model
+    # Without a frame: a page asks for this every few rows of each machine.
+    return {} if core is None else dict(zip(core.expert_names, core.weights.mean(axis=(1, 2)).tolist(), strict=True))
 
 
 class Step(NamedTuple):

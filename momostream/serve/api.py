@@ -62,6 +62,8 @@ class Interface:
                 405, f"the feed {state.name!r} reads {state.config.source.partition(':')[0]}: it takes no rows"
             )
         skip = choice(request.query_params, "bad_rows", state.config.bad_rows or "stop", ("stop", "skip")) == "skip"
+        choice(request.query_params, "precision", "ns", ("ns", "us", "ms", "s"))
+        choice(request.query_params, "format", "", ("", "influx", "json"))
         body = await read_body(request, int(self.config.max_body_mb * 1e6), self.config.timeout)
         accepted = await run_in_threadpool(self._push, state, request, body, skip)
         return JSONResponse(accepted, 202)
@@ -144,7 +146,7 @@ class Interface:
     def history(self, request: Request) -> Response:
         """``GET /feeds/{feed}/history``."""
         state = self._feed(request)
-        n = whole(request.query_params, "limit", state.n_history, 1, state.n_history)
+        n = min(whole(request.query_params, "limit", state.n_history, 1, 10**9), state.n_history)
         machine = self._machine(state, request)
         with state.lock:
             return JSONResponse(_named(machine, machine.history(n)))

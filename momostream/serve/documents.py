@@ -196,7 +196,7 @@ def _feed_paths() -> dict[str, Any]:
         ),
         "/feeds/{feed}/history": _get(
             "Newest rows of a machine: values, what was predicted for them, rolling scores.",
-            [_FEED, _KEY, _MACHINE, _query("limit", "Rows.", type="integer", minimum=1)],
+            [_FEED, _KEY, _MACHINE, _query("limit", "Rows.", type="integer", minimum=1, maximum=10**9)],
             _answers(200, "The rows.", 404, 422),
         ),
         "/feeds/{feed}/scores": _get(

@@ -240,3 +240,17 @@ def test_headers_forbid_everything_from_elsewhere(farm):
 def test_no_path_of_a_request_reaches_files(farm, path):
     client, _ = farm
     assert client.get(path).status_code == 404
+
+
+def test_every_parameter_is_checked_even_if_it_is_not_needed(farm):
+    client, _ = farm
+    for query in ("precision=null", "format=xml"):
+        answer = client.post(f"/feeds/north/rows?{query}", content=b"")
+        assert answer.status_code == 422 and answer.json()["field"] == query.partition("=")[0]
+
+
+def test_the_document_names_the_feeds(farm):
+    client, _ = farm
+    paths = client.get("/openapi.json").json()["paths"]
+    (feed,) = [each for each in paths["/feeds/{feed}/history"]["get"]["parameters"] if each["name"] == "feed"]
+    assert feed["schema"]["enum"] == ["north"]

@@ -271,7 +271,7 @@ export class MachineView {
     this.covered.set(kind, [{ colour: "forecast", width: 1.8 }, { colour: "naive", width: 1.3, dash: [5, 4] }], [], [history.time, past.coverage, should]);
     const better = score.rmse !== null && score.naive ? 1 - score.rmse / score.naive : null;
     this.errorText.replaceChildren(make("span", { class: "number", text: number(score.rmse) }), make("span", { class: "note", text: better === null ? "not scored yet"
-      : `${this.unit().trim()} ${Math.abs(100 * better).toFixed(0)} % ${better >= 0 ? "less" : "more"} than the last value`.trim() }));
+      : `${this.unit().trim()} ${against(better)}`.trim() }));
     this.coverageText.replaceChildren(make("span", { class: "number", text: percent(score.coverage, 1) }), make("span", { class: "note", text: `of values inside their ${percent(this.about.level)} intervals` }));
   }
 
@@ -290,4 +290,10 @@ export class MachineView {
       this.riskValue.value = String(Number(Number(lower[lower.length - 1]).toPrecision(3)));
     }
   }
+}
+
+/** An error beside that of the last value, in words. */
+function against(better) {
+  const percent = Math.abs(100 * better).toFixed(0);
+  return percent === "0" ? "as the last value" : `${percent} % ${better >= 0 ? "less" : "more"} than the last value`;
 }

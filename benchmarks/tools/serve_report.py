@@ -53,9 +53,9 @@ def _load(result: dict[str, Any]) -> tuple[list[str], list[str]]:
         "Some rows were timed by a client, from sending the row to reading its forecast.",
         table(header, lines),
         f"Of all rows over HTTP, {result['within']['1.0']:.2%} were forecast within 1 s of their acceptance, by the "
-        f"server's own count. Before, {result['simulated_rows']:,} rows ({_minutes(result):.0f} min of these machines) took "
-        f"{1e3 * result['simulated_cpu'] / result['simulated_rows']:.2f} ms of CPU each. Resident memory in MB over "
-        f"that time and the minutes after it: {', '.join(map(str, result['memory_mb']))}.",
+        f"server's own count. Before, {result['simulated_rows']:,} rows ({_minutes(result):.0f} min of these machines) "
+        f"took {1e3 * result['simulated_cpu'] / result['simulated_rows']:.2f} ms of CPU each. Resident memory in MB "
+        f"over that time and the minutes after it: {', '.join(map(str, result['memory_mb']))}.",
     ]
     worst = min(sum(each <= 1.0 for each in found) / len(found) for found in probes.values())
     growth = result["memory_last"] / result["memory_third"]

@@ -251,11 +251,16 @@ def request_for(farm: Farm, feed: FeedConfig) -> ServedRequest:
             BadRows.skip if feed.is_pushed else bad_rows, _destination(farm, feed.dead_letters), feed.start, feed.last,
         ),
         file_format=FileFormat(feed.encoding, feed.delimiter, DecimalMark(feed.decimal), feed.time_format),
-        model=ModelSettings([f"{name}={value!r}" for name, value in feed.model.items()], feed.seed),
+        model=ModelSettings([f"{name}={_setting(value)!r}" for name, value in feed.model.items()], feed.seed),
         quiet=False,
         pushed=feed.is_pushed,
         name=feed.name,
     )  # fmt: skip
+
+
+def _setting(value: Any) -> Any:
+    """A parameter of a model: TOML has lists where Python has tuples."""
+    return tuple(map(_setting, value)) if isinstance(value, list) else value
 
 
 def _destination(farm: Farm, name: str | None) -> str | None:

@@ -112,3 +112,13 @@ def test_sources_and_outputs_of_the_documentation_are_accepted(tmp_path):
     request.check()
     assert f"password_file={tmp_path}/mqtt.secret&ca={tmp_path}/plant.pem" in request.feed
     assert f"password_file={tmp_path}/db.secret" in request.output and "{turbine}/sensors/{column}" in request.feed
+
+
+def test_lists_of_the_model_are_tuples(tmp_path):
+    from momostream.cli.models import parse_settings
+    from momostream.cli.serve import request_for
+
+    text = '[feeds.a]\ntargets = ["x"]\nhorizon = 2\n[feeds.a.model]\nexperts = ["last value", "own lags"]\n'
+    farm = read_config_text(text, folder=tmp_path)
+    request = request_for(farm, farm.feeds[0])
+    assert parse_settings(request.model, 2)["experts"] == ("last value", "own lags")

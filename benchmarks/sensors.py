@@ -1,24 +1,24 @@
 """Sensors: how much bad readings cost, and how far intervals reach beyond what a series has shown.
 
-    python -m benchmarks.sensors [--rows 1500] [--quick]
+    python -m benchmarks.sensors [feed ...] [--models regressor forecaster] [--rows 1500] [--quick]
 
 Feeds of `benchmarks.data` with a share of their readings spoiled: spikes of 10 to 1,000 deviations, runs of stuck
 values, codes such as -9999, runs in other units. The regressor sees spoiled inputs and targets, the forecaster spoiled
-series; both are scored on clean targets, beside the same run without spoiled readings. Writes ``results/sensors.md``.
-A full run takes about 10 minutes; ``--quick`` is a small run that writes nothing.
+series; both are scored on clean targets, beside the same run without spoiled readings. Results are appended to
+``results/sensors.jsonl``; ``results/sensors.md`` is written from the newest result of each feed. A full run takes about
+10 minutes; ``--quick`` is a small run that keeps nothing.
 """
 
 from __future__ import annotations
 
 import argparse
-import sys
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.data import series, stream
-from benchmarks.harness import about, in_own_process, in_this_process, options_unless_task, origin, table, write_results
+from benchmarks.harness import carry_out, options_unless_task, origin, table
 
 Array = NDArray[np.float64]
 
@@ -176,6 +176,7 @@ def n_rejected(model: Any) -> int:
 
 
 RUNS = {"regressor": run_regressor, "forecaster": run_forecaster}
+FEEDS = {"regressor": STREAMS, "forecaster": SERIES}
 
 
 def measure(task: dict[str, Any]) -> dict[str, Any]:
@@ -183,7 +184,7 @@ def measure(task: dict[str, Any]) -> dict[str, Any]:
     run = RUNS[task["model"]]
     clean = run(task["feed"], task["rows"], 0.0, True)
     blind = run(task["feed"], task["rows"], 0.0, False)
-    found: dict[str, Any] = {**clean.tally.means(), "rejected": clean.n_rejected, "losses": {}}
+    found: dict[str, Any] = {**task, **clean.tally.means(), "rejected": clean.n_rejected, "losses": {}}
     found["clean loss"] = {kind: found[kind] / blind.tally.means()[kind] - 1.0 for kind in ("rmse", "crps")}
     for share in SHARES:
         for screen in (True, False):
@@ -208,9 +209,12 @@ of the range beyond all that the series has shown, without `bounds`, where it ha
 
 
 def report(results: list[dict[str, Any]]) -> str:
-    """Two tables, what was missed, and what was done."""
-    parts = []
-    for model in RUNS:
+    """Two tables, what was missed, and what was done; of the newest result of each feed."""
+    newest = {(one["model"], one["feed"]): one for one in results if "failed" not in one}
+    places = [(model, feed) for model, feeds in FEEDS.items() for feed in feeds]
+    results = [newest[place] for place in places if place in newest]
+    parts = ["# Bad readings", origin("sensors", results)]
+    for model in dict.fromkeys(one["model"] for one in results):
         header = ["feed", "rows", "screening: RMSE", "rejected"]
         header += [
             f"{share}: {kind}{how}" for share in SHARES for how in ("", ", without") for kind in ("RMSE", "CRPS")
@@ -240,26 +244,25 @@ def missed(results: list[dict[str, Any]]) -> str:
 
 
 def main() -> None:
-    """Run all feeds and print the tables."""
+    """Run what is asked for and print the tables."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("feeds", nargs="*", help="by default all")
+    parser.add_argument("--models", nargs="+", choices=list(RUNS), default=list(RUNS))
     parser.add_argument("--rows", type=int, default=1500)
-    parser.add_argument("--quick", action="store_true", help="one feed of 400 rows for each model, nothing is written")
+    parser.add_argument("--quick", action="store_true", help="one feed of 400 rows for each model, nothing is kept")
     options = options_unless_task(parser, measure)
-    rows, measured = (400, in_this_process) if options.quick else (options.rows, in_own_process)
-    feeds = {"regressor": STREAMS, "forecaster": SERIES}
+    unknown = set(options.feeds) - {*STREAMS, *SERIES}
+    if unknown:
+        parser.error(f"unknown feed {', '.join(sorted(unknown))}; the feeds are {', '.join(STREAMS)}")
+    if options.quick:
+        options.feeds, options.rows = ["skab_valve1"], 400
     tasks = [
-        {"model": model, "feed": feed, "rows": rows}
-        for model in RUNS
-        for feed in (("skab_valve1",) if options.quick else feeds[model])
+        {"model": model, "feed": feed, "rows": options.rows}
+        for model in options.models
+        for feed in FEEDS[model]
+        if not options.feeds or feed in options.feeds
     ]
-    results = []
-    for number, task in enumerate(tasks, 1):
-        print(f"{number}/{len(tasks)}: {task['model']}, {task['feed']}", file=sys.stderr, flush=True)
-        results.append({**task, **measured("benchmarks.sensors", task)})
-    text = "\n\n".join(["# Bad readings", origin("sensors", [about()]), report(results)])
-    print(text)
-    if not options.quick:
-        write_results("sensors", text)
+    carry_out("sensors", tasks, lambda task: f"{task['model']}, {task['feed']}", report, keep=not options.quick)
 
 
 if __name__ == "__main__":

@@ -228,6 +228,8 @@ def store_path(farm: Farm, feed: FeedConfig) -> Path:
 
 def request_for(farm: Farm, feed: FeedConfig) -> ServedRequest:
     """The options of a feed, as the command line would have them."""
+    from momostream.feeds.parquet import is_parquet
+
     store = store_path(farm, feed)
     bad_rows = None if feed.bad_rows is None else BadRows(feed.bad_rows)
     return ServedRequest(
@@ -247,7 +249,8 @@ def request_for(farm: Farm, feed: FeedConfig) -> ServedRequest:
         ),
         display=Display(),
         reading=Reading(
-            feed.follow, None if feed.is_pushed else feed.sequence, feed.limit,
+            # A Parquet file has an end; its folder can be followed.
+            feed.follow and not is_parquet(feed.source), None if feed.is_pushed else feed.sequence, feed.limit,
             BadRows.skip if feed.is_pushed else bad_rows, _destination(farm, feed.dead_letters), feed.start, feed.last,
         ),
         file_format=FileFormat(feed.encoding, feed.delimiter, DecimalMark(feed.decimal), feed.time_format),

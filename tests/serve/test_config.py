@@ -122,3 +122,10 @@ def test_lists_of_the_model_are_tuples(tmp_path):
     farm = read_config_text(text, folder=tmp_path)
     request = request_for(farm, farm.feeds[0])
     assert parse_settings(request.model, 2)["experts"] == ("last value", "own lags")
+
+
+def test_a_parquet_file_is_read_to_its_end(tmp_path):
+    from momostream.cli.serve import request_for
+
+    farm = read_config_text('[feeds.a]\nsource = "a.parquet"\nhorizon = 2\n[feeds.b]\nsource = "b"\nhorizon = 2\n')
+    assert [request_for(farm, feed).reading.follow for feed in farm.feeds] == [False, True]

@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from momostream import MOMoGPForecaster, MOMoGPRegressor, load
+from momostream import MOMoGPForecaster, MOMoGPMonitor, MOMoGPRegressor, load
 from momostream.sklearn import MOMoGPRegressor as TableRegressor
 from momostream.storage import container
 from momostream.storage.blocks import Packed, Parts
@@ -479,6 +479,63 @@ class ForecasterHistory(History):
         return name, cases[name]
 
 
+class MonitorHistory(History):
+    """Calls on the monitor."""
+
+    calls = {"learn": 60, "score": 12, "release": 1, "control": 2, "text": 3}
+    pure = {"score", "text"}
+
+    def make(self) -> Any:
+        r = self.random
+        self.timed, self.time = r.random() < 0.5, datetime(2024, 1, 1)
+        rate = r.choice(["1 per 20 rows", 0.01, "1 per 100 rows"])
+        return MOMoGPMonitor(
+            rate, time="t" if self.timed else None, warm_up=r.choice([20, 30]), window=r.choice([50, 80]),
+            quiet_rows=r.choice([1, 5]), release_after=r.choice([None, 10]),
+        )  # fmt: skip
+
+    def row(self) -> dict[Any, Any]:
+        """Columns of a row."""
+        r = self.random
+        row = {name: self.value() for name in r.sample(["a", "b", ("c", 1), 4], r.choice([0, 1, 2, 3, 4, 4]))}
+        if self.timed:
+            self.time += timedelta(minutes=10) * r.choice([1, 1, 1, 1, 1, 3, 200])
+            row["t"] = self.time
+        return row
+
+    def learn(self) -> Callable[[Any], Any]:
+        row = self.row()
+        return lambda model: model.learn_one(row)
+
+    def score(self) -> Callable[[Any], Any]:
+        row = self.row()
+        return lambda model: model.score_one(row)
+
+    def release(self) -> Callable[[Any], Any]:
+        return lambda model: model.release()
+
+    def control(self) -> Callable[[Any], Any]:
+        name = self.random.choice(["freeze", "unfreeze", "unfreeze"])
+        return lambda model: getattr(model, name)()
+
+    def text(self) -> Callable[[Any], Any]:
+        return lambda model: [model.describe(), repr(model.events), model.threshold]
+
+    def bad(self) -> tuple[str, Callable[[], Any]]:
+        r, model = self.random, self.model
+        value, key, time = r.choice(BAD_VALUES), r.choice(BAD_KEYS), self.time
+        row = self.row()
+        self.time = time
+        cases: dict[str, Callable[[], Any]] = {
+            f"learn_one of {value!r}": lambda: model.learn_one({**row, "a": value}),
+            f"score_one of {value!r}": lambda: model.score_one({**row, "a": value}),
+            f"column named {key!r}": lambda: model.learn_one({**row, key: 1.0}),
+            "learn_one of a row": lambda: model.learn_one(r.choice(BAD_ROWS)),
+        }
+        name = r.choice(list(cases))
+        return name, cases[name]
+
+
 class TableHistory:
     """Calls on the table estimator: fits of hostile tables, and copies that predict the same."""
 
@@ -516,7 +573,12 @@ class TableHistory:
         return self.n_done
 
 
-ESTIMATORS: dict[str, Any] = {"regressor": RegressorHistory, "forecaster": ForecasterHistory, "table": TableHistory}
+ESTIMATORS: dict[str, Any] = {
+    "regressor": RegressorHistory,
+    "forecaster": ForecasterHistory,
+    "monitor": MonitorHistory,
+    "table": TableHistory,
+}
 
 
 def history(kind: str, seed: int, n_calls: int = CALLS) -> int:

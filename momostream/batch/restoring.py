@@ -73,6 +73,11 @@ TABLES: dict[type, Table] = {
         "n_blocked": count(), "noise": number(),
     },
     FactorBudget: {"limit": optional(count())},
+    SplitRules: {
+        "max_points": count(start=1), "n_components": count(start=1), "n_cells": count(start=1),
+        "n_groups": count(start=1), "mixture_depth": optional(count()), "group_by": instance_of(str, "a name"),
+        "single_outputs": flag(),
+    },
     Circuit: {"nodes": _LIST, "root": count()},
     Tail: {"dof": Shape((_P,)), "factor": Shape((_P,))},
     Copula: {"dof": number(), "blend": number(), "strength": number(), "residual": Shape((_P, _P))},
@@ -123,6 +128,7 @@ def _check_circuit_expert(expert: CircuitExpert, sizes: Mapping[str, int]) -> No
     if expert.warp is not None:
         _check_warp(expert.warp, sizes[_D])
     _check("budget", expert.budget, sizes)
+    _check("plan", expert.plan, sizes)
     _check("circuit", expert.circuit, sizes)
     if not len(expert.regions) == len(expert.rows) == len(expert.outputs):
         raise ValueError("expert / regions, rows and outputs differ in number")

@@ -18,6 +18,8 @@ __all__ = ["Warp"]
 Array = NDArray[np.float64]
 
 N_KNOTS = 129
+# Normal scores beyond the knots, at most; values below which numbers count as zero.
+FARTHEST, LEAST = 1e6, 1e-280
 
 
 @dataclass(frozen=True)
@@ -50,7 +52,8 @@ class Warp:
         level = ndtr(grid)
         knots, scores = [], []
         for column in X.T:
-            ordered = np.sort(column)
+            # Slopes between numbers that are next to nothing would be infinite.
+            ordered = np.sort(np.where(np.abs(column) < LEAST, 0.0, column))
             positions = np.clip(level * n_rows - 0.5, 0, n_rows - 1)
             values = np.interp(positions, np.arange(n_rows), ordered)
             # Ties: one knot per distinct value, at the mean of its scores.
@@ -81,5 +84,6 @@ def _interpolate(x: Array, knots: Array, scores: Array) -> Array:
     reach = max(1, len(knots) // 10)
     for outside, end, inner in ((x < knots[0], 0, reach), (x > knots[-1], -1, -1 - reach)):
         slope = (scores[end] - scores[inner]) / (knots[end] - knots[inner])
-        y[outside] = scores[end] + slope * (x[outside] - knots[end])
+        with np.errstate(over="ignore"):
+            y[outside] = np.clip(scores[end] + slope * (x[outside] - knots[end]), -FARTHEST, FARTHEST)
     return y

@@ -21,6 +21,9 @@ def check_learnt(state: Mapping[str, Any], n_series: int) -> None:
     check_state("state", state, LEARNT)
     if state["step"] is not None and not state["step"] > 0.0:
         raise ValueError(f"state / step is {state['step']}, expected a number above 0")
+    # Earlier versions wrote none.
+    for label in state.get("labels", ()):
+        check_state("labels", {"label": label}, {"label": optional(instance_of(str, "a text"))})
     for row, weights in state["history"]:
         check_state("history", {"row": row}, {"row": count()})
         check_array("history / weights", weights, (None, n_series))

@@ -137,7 +137,7 @@ class Readings:
     def from_state(cls, state: dict[str, Any], n_columns: int, part: str = "readings") -> Readings:
         """Restore from `state`, that of ``n_columns``; ``part`` is its name in messages."""
         is_earlier = np.shape(state.get("states", ())) == (n_columns, EARLIER_STATE)
-        check_readings(part, state, n_columns, EARLIER_STATE if is_earlier else N_STATE)
+        check_readings(part, state, n_columns, EARLIER_STATE if is_earlier else N_STATE, list(REASONS))
         readings = cls(n_columns)
         readings.n_rows = state["n_rows"]
         readings.counts, readings.newest = state["counts"].copy(), state["newest"].copy()

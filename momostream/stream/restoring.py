@@ -184,6 +184,11 @@ def check_lags(part: str, state: dict[str, Any], fresh: dict[str, Any], targets:
             raise ValueError(f"{part} / clock has {clock[MASS]} rows")
 
 
-def check_readings(part: str, state: dict[str, Any], n_columns: int, n_state: int) -> None:
-    """Check what columns have shown."""
+def check_readings(part: str, state: dict[str, Any], n_columns: int, n_state: int, reasons: list[int]) -> None:
+    """Check what columns have shown, and why readings were set aside."""
     check_state(part, state, {**READINGS, "states": Shape((n_columns, n_state))}, {"columns": n_columns})
+    check_whole(f"{part} / counts", state["counts"], 0, 1 << 53)
+    set_aside = state["counts"][: len(reasons)].any(axis=0)
+    check_whole(f"{part} / newest", state["newest"][0, set_aside], 0, 1 << 53)
+    if not np.isin(state["newest"][2, set_aside], reasons).all():
+        raise ValueError(f"{part} / newest has an unknown reason")

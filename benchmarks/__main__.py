@@ -36,6 +36,7 @@ QUESTIONS = (
     "choices",
     "fleet",
     "serve",
+    "gauntlet",
 )
 DAY = re.compile(r"^Measured .*?(\d{4}-\d\d-\d\d) by ", re.MULTILINE)
 DURATION = re.compile(r"A full\s+run\s+takes\s+(.+?)[.;,:]", re.DOTALL)

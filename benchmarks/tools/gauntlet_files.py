@@ -14,7 +14,6 @@ import resource
 import signal
 import struct
 import tempfile
-import time
 import traceback
 import warnings
 from collections import Counter
@@ -252,7 +251,7 @@ def _where(error: BaseException) -> str:
 
 
 def read_files(kind: str, seeds: range) -> tuple[Counter[str], dict[int, str]]:
-    """Read changed files in a forked process, and in further ones after a crash; counts, and what went wrong by seed."""
+    """Read changed files in a forked process, and in further ones after a crash; counts, and failures by seed."""
     counts: Counter[str] = Counter()
     wrong: dict[int, str] = {}
     base(kind)
@@ -269,7 +268,7 @@ def read_files(kind: str, seeds: range) -> tuple[Counter[str], dict[int, str]]:
 
 
 def _in_fork(kind: str, seeds: list[int]) -> list[tuple[int, str]]:
-    """Outcomes of seeds in order, in a process of their own; the last is that of a crash if it did not come to its end."""
+    """Outcomes of seeds in order, in a process of their own; the last is that of a crash if there was one."""
     reader, writer = os.pipe()
     pid = os.fork()
     if not pid:
@@ -306,10 +305,3 @@ def _child(read: Callable[[int, Path], str], seeds: list[int], writer: int) -> N
     finally:
         # Not further: this is a copy of the process that counts.
         os._exit(code)
-
-
-def timed(kind: str, seeds: range) -> dict[str, Any]:
-    """As `read_files`, as plain data with seconds."""
-    began = time.monotonic()
-    counts, wrong = read_files(kind, seeds)
-    return {"files": len(seeds), **counts, "wrong": wrong, "seconds": round(time.monotonic() - began, 1)}

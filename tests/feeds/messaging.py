@@ -14,7 +14,7 @@ needs_mqtt = pytest.mark.skipif(bool(peers.missing_mqtt()), reason=str(peers.mis
 needs_kafka = pytest.mark.skipif(bool(peers.missing_kafka()), reason=str(peers.missing_kafka()))
 
 # Seconds: no test waits longer for anything.
-LIMIT = 20.0
+LIMIT = 120.0
 
 
 def rows(start, stop, topic="farm/a", **beside):

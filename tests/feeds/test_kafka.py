@@ -233,19 +233,26 @@ def test_kafka_outlet_outlives_a_broker_that_does_not_answer(opened):
     troubles = []
     with MockKafka() as mock:
         outlet = opened(KafkaOutlet(mock.url("out"), patience=4.0, on_trouble=troubles.append))
-        assert outlet.send([(1, None, "{}")]) == 1
+        assert sent(outlet, [(1, None, "{}")]) == 1
+        # A busy machine may have been slow to answer before.
+        troubles.clear()
         mock.pause()
         assert outlet.send([(2, None, "{}"), (3, None, "{}")]) == 0
         start = time.monotonic()
         assert outlet.send([(2, None, "{}")]) == 0
-        # At once: the broker is known to be away.
-        assert time.monotonic() - start < 2.0
+        # At once, as the broker is known to be away; else it would take its patience.
+        assert time.monotonic() - start < 4.0
         assert troubles == [f"{outlet.name}: the broker does not answer"]
         mock.go_on()
-        deadline = time.monotonic() + LIMIT
-        while (safe := outlet.send([(2, None, "{}"), (3, None, "{}")])) == 0 and time.monotonic() < deadline:
-            time.sleep(0.1)
-        assert safe == 3
+        assert sent(outlet, [(2, None, "{}"), (3, None, "{}")]) == 3
+
+
+def sent(outlet, lines):
+    """Send until the broker has all lines."""
+    deadline = time.monotonic() + LIMIT
+    while (safe := outlet.send(lines)) == 0 and time.monotonic() < deadline:
+        time.sleep(0.1)
+    return safe
 
 
 @needs_kafka

@@ -182,7 +182,8 @@ def test_mqtt_broker_killed_while_reading(mosquitto, opened):
     assert not publisher.is_alive()
     assert offsets(events) == list(range(1, 402)) and feed.n_lost == 0
     assert [event.number for event in events] == list(range(1, 402))
-    assert troubles == [f"{feed.name}: the connection to the broker is lost; waiting for it"]
+    # Once or, while a busy machine starts the broker again, several times.
+    assert set(troubles) == {f"{feed.name}: the connection to the broker is lost; waiting for it"}
     commit(feed)
     leave(feed, mosquitto)
     # The acknowledgements went to the packets of the new connection.
@@ -375,13 +376,18 @@ def test_mqtt_outlet_round_trip(shared_mosquitto, topic, opened):
 def test_mqtt_outlet_numbers_its_messages(shared_mosquitto, topic, opened):
     from paho.mqtt import subscribe
 
+    has_come = threading.Event()
+
     def publish():
-        time.sleep(0.5)
-        opened(MqttOutlet(shared_mosquitto.url(topic))).send([(17, "T1", "text")])
+        outlet = opened(MqttOutlet(shared_mosquitto.url(topic)))
+        # Until somebody listens.
+        while not has_come.wait(0.1):
+            outlet.send([(17, "T1", "text")])
 
     thread = threading.Thread(target=publish)
     thread.start()
     got = subscribe.simple(topic, qos=1, hostname="127.0.0.1", port=shared_mosquitto.port, protocol=5)
+    has_come.set()
     thread.join(LIMIT)
     assert got.payload == b"text" and got.properties.UserProperty == [("number", "17")]
 
@@ -397,8 +403,8 @@ def test_mqtt_outlet_outlives_the_broker(mosquitto, opened):
     assert outlet.send(lines[4:]) == 0
     start = time.monotonic()
     assert [outlet.send(lines[4:]) for _ in range(20)] == [0] * 20
-    # Between attempts it answers at once.
-    assert time.monotonic() - start < 2.0
+    # Between attempts it answers at once; else it would take its patience each time.
+    assert time.monotonic() - start < 10.0
     assert len(troubles) == 1 and "broker" in troubles[0]
     mosquitto.start()
     deadline = time.monotonic() + LIMIT

@@ -70,11 +70,18 @@ def test_rows_from_kafka_and_forecasts_back(tmp_path):
     assert momostream("read", tmp_path / "farm.db").stdout == ""
 
 
+def wait_for(is_so, seconds=120.0):
+    deadline = time.monotonic() + seconds
+    while not is_so():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
 @pytest.mark.skipif(bool(brokers.missing_mqtt()), reason=str(brokers.missing_mqtt()))
 def test_rows_from_mqtt_and_alarms_back(tmp_path):
     import paho.mqtt.client as mqtt
 
-    with brokers.Mosquitto(tmp_path / "broker") as broker:
+    with brokers.Mosquitto(tmp_path / "broker", ["log_type all"]) as broker:
         alarms, listener = [], mqtt.Client(mqtt.CallbackAPIVersion.VERSION2, protocol=mqtt.MQTTv5)
         listener.on_message = lambda client, data, message: alarms.append((message.topic, json.loads(message.payload)))
         listener.connect("127.0.0.1", broker.port)
@@ -90,15 +97,15 @@ def test_rows_from_mqtt_and_alarms_back(tmp_path):
             stderr=subprocess.PIPE,
             text=True,
         )
-        deadline = time.monotonic() + 60.0
-        while "as farm (" not in broker.log and time.monotonic() < deadline:
-            time.sleep(0.05)
-        time.sleep(0.5)
+        wait_for(lambda: "Sending SUBACK to farm" in broker.log)
         sent = [(f"farm/{number % 8}", row) for number, row in enumerate(rows(N_ROWS))]
         brokers.publish_mqtt(broker.port, sent)
         told = waiting.communicate(timeout=120)[1]
         assert waiting.returncode == 0, told
-        time.sleep(0.5)
+        # After all alarms, which the broker had before the run ended.
+        listener.publish("alarms/end", "{}", qos=1)
+        wait_for(lambda: alarms and alarms[-1][0] == "alarms/end")
+        alarms.pop()
         listener.loop_stop()
         listener.disconnect()
     outputs = momostream("read", tmp_path / "farm.db").stdout.splitlines()

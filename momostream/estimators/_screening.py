@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from momostream._checks import check_array, one_of
+from momostream._checks import check_array, check_whole, one_of
 from momostream.distributions.bounded import TargetMap
 from momostream.stream.limits import ShownLimits
 from momostream.stream.readings import Readings
@@ -86,6 +86,7 @@ class Screening:
         self.inputs = Readings.from_state(state["inputs"], n_inputs, "screening / inputs")
         self.targets = Readings.from_state(state["targets"], n_targets, "screening / targets")
         check_array("screening / n_clipped", state["n_clipped"], (n_targets,))
+        check_whole("screening / n_clipped", state["n_clipped"], 0, 1 << 53)
         self.n_clipped = state["n_clipped"].copy()
         # Earlier versions looked for no limits.
         if "shown" in state:

@@ -31,6 +31,7 @@ TIERS = {
     "tests/kernels/test_compile.py": "system",
     "tests/runs/test_broker_runs.py": "system",
     "tests/runs/test_kills.py": "system",
+    "tests/test_packaging.py": "system",
     "tests/serve/test_serve_kills.py": "system",
     "tests/serve/test_page.py": "system",
     "tests/serve/test_serve_command.py": "system",

@@ -28,6 +28,7 @@ QUESTIONS = (
     "paper",
     "speed",
     "kernels",
+    "start",
     "anomaly",
     "sensors",
     "covariances",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Hashable, Mapping
 from dataclasses import fields
-from typing import Any
+from typing import Any, Literal, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -307,7 +307,22 @@ class MOMoGPRegressor(RegressorBatches, base.MultiTargetRegressor):
         else:
             self._model.widen(self._x[n_inputs:].copy(), len(self._targets) - n_targets)
 
-    def predict_one(  # type: ignore[override]
+    @overload
+    def predict_one(
+        self, x: Mapping[Any, Any], with_dist: Literal[False] = False, id: Hashable | None = None, what_if: bool = False
+    ) -> dict[Hashable, float]: ...
+
+    @overload
+    def predict_one(
+        self, x: Mapping[Any, Any], with_dist: Literal[True], id: Hashable | None = None, what_if: bool = False
+    ) -> Prediction: ...
+
+    @overload
+    def predict_one(
+        self, x: Mapping[Any, Any], with_dist: bool = False, id: Hashable | None = None, what_if: bool = False
+    ) -> dict[Hashable, float] | Prediction: ...
+
+    def predict_one(
         self, x: Mapping[Any, Any], with_dist: bool = False, id: Hashable | None = None, what_if: bool = False
     ) -> dict[Hashable, float] | Prediction:
         """Predict the targets of one row.

@@ -212,8 +212,13 @@ class CodeFiles(NullCache):  # type: ignore[misc, unused-ignore]
 
     def is_complete(self) -> bool:
         """Whether there is code for each signature and the target."""
+        return len(self.paths()) == len(self._signatures)
+
+    def paths(self) -> list[Path]:
+        """The files with code for the target, one for each signature that has one."""
         names = [self._file_name(signature, target()) for signature in self._signatures]
-        return all(any((folder / name).exists() for folder in folders()) for name in names)
+        places = [[folder / name for folder in folders() if (folder / name).exists()] for name in names]
+        return [found[0] for found in places if found]
 
     def load_overload(self, signature: Any, context: Any) -> Any:
         """The compiled kernel, or None if there is none that fits."""

@@ -15,7 +15,7 @@ import pkgutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from importlib import import_module
@@ -273,6 +273,15 @@ def work(board: Path, modules: list[str]) -> None:
         finished = {task for name, task in waiting if (board / f"{name}.done").exists()}
         done |= finished
         waiting = [(name, task) for name, task in waiting if task not in finished]
+
+
+def code_files(modules: Iterable[str]) -> list[Path]:
+    """The files with the machine code of all kernels of modules, for the target; this process must not use kernels."""
+    global _board
+    _board = Path(os.devnull)
+    for module in modules:
+        import_module(module)
+    return [path for task in deferred for path in task.dispatcher._cache.paths()]
 
 
 def _claim(path: Path) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import scipy
 from numpy.testing import assert_allclose, assert_array_equal
 
 from momostream.distributions import tabulated
@@ -12,6 +13,9 @@ from momostream.distributions.tabulated import TABULATED
 from tests import naive
 
 PROBABILITIES = np.array([1e-200, 1e-100, 1e-12, 1e-4, 0.025, 0.05, 0.25, 0.5])
+if tuple(map(int, scipy.__version__.split(".")[:2])) < (1, 17):
+    # Earlier versions invert the t distribution wrongly so deep in its tail, so that there is nothing to compare with.
+    PROBABILITIES = PROBABILITIES[1:]
 
 
 def components(kind, n, K, rng):

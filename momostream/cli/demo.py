@@ -8,7 +8,13 @@ from typing import Annotated
 import typer
 
 from momostream.cli.command import command
-from momostream.cli.messages import import_models, notify, require_matplotlib, require_serve
+from momostream.cli.messages import (
+    explain_compiling,
+    import_models,
+    notify,
+    require_matplotlib,
+    require_serve,
+)
 from momostream.cli.options import SeedOption
 
 __all__ = ["demo"]
@@ -34,7 +40,8 @@ def demo(
         return
     require_matplotlib("the demo")
     import_models()
-    from momostream.cli.demo_feed import run_demo
+    with explain_compiling():
+        from momostream.cli.demo_feed import run_demo
 
     print(f"report: {run_demo(folder, rows, horizon, seed or 0)}")
 
@@ -42,7 +49,8 @@ def demo(
 def _serve_farm(address: str, seed: int) -> None:
     require_serve("--serve")
     import_models()
-    from momostream.cli.demo_farm import open_farm
+    with explain_compiling():
+        from momostream.cli.demo_farm import open_farm
     from momostream.cli.watching import stoppable
 
     run, page = open_farm(address, seed)

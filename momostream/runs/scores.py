@@ -286,7 +286,7 @@ class Track:
             return None
         if self._kind == NUMBER:
             return pd.Index(times, name="time")
-        stamps = np.where(np.isnan(times), np.datetime64("NaT"), np.nan_to_num(times).astype("datetime64[us]"))
+        stamps = np.where(np.isnan(times), np.datetime64("NaT", "us"), np.nan_to_num(times).astype("datetime64[us]"))
         return pd.DatetimeIndex(stamps, name="time", tz="UTC" if self._kind == AWARE else None)
 
     @property

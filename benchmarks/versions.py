@@ -29,7 +29,9 @@ PYTHONS = ("3.11", "3.12", "3.13")
 ENDS = {"oldest": "lowest-direct", "newest": "highest"}
 SETS = [f"{python}-{end}" for python in PYTHONS for end in ENDS]
 EXTRAS = "sklearn,plot,cli,serve"
-TOOLS = ["pytest", "hypothesis", "httpx", "polars"]
+TOOLS = ["pytest", "hypothesis", "httpx"]
+# scikit-learn before 1.9 finds no names of columns in frames of the newest polars.
+POLARS = {"oldest": "polars==1.20", "newest": "polars"}
 PACKAGES = ("numpy", "numba", "scipy", "river", "pandas", "joblib", "scikit-learn", "matplotlib", "typer", "starlette")
 # Every place that calls another package: compiled code, frames, files, the contracts of river and scikit-learn.
 TESTS = [
@@ -65,7 +67,7 @@ def environment(name: str, folder: Path) -> Path:
     install = [uv, "pip", "install", "-q", "--python", python]
     bounds = ["--resolution", ENDS[end], f"{ROOT}[{EXTRAS}]"]
     # The tools come second: the oldest packages must not mean the oldest pytest.
-    for packages in (bounds, TOOLS):
+    for packages in (bounds, [*TOOLS, POLARS[end]]):
         done = subprocess.run([*install, *packages], capture_output=True, text=True)
         if done.returncode:
             raise NotThereError(f"cannot be installed: {' '.join(done.stderr.split())[:300]}")

@@ -46,8 +46,6 @@ class StreamingEstimator:
 
     # Key of the names of the targets in saved files.
     _TARGETS_KEY = "targets"
-    # Readings after which a series has shown its range, see `ShownLimits.limits`.
-    _RANGE_ROWS = 0.0
     # Attributes that no copy needs.
     _SCRATCH: tuple[str, ...] = ()
 
@@ -112,11 +110,16 @@ class StreamingEstimator:
         self._screening.shown.show(Y)
         return Y if self._map.is_plain else self._map.forward(Y)
 
+    @property
+    def _range_rows(self) -> float:
+        """Readings after which a series has shown its range, see `ShownLimits.limits`."""
+        return 0.0
+
     def _limits(self) -> Array | None:
         """Limits of the targets, see `momostream.distributions.limited`; None if there are none."""
         if self.bounds is None:
             return None
-        limits = self._screening.shown.limits(self._RANGE_ROWS)
+        limits = self._screening.shown.limits(self._range_rows)
         for j in self._map.changed:
             target = self._map.targets[j]
             # A transform has limits of its own.

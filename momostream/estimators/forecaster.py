@@ -175,7 +175,7 @@ class MOMoGPForecaster(ForecasterBatches, ForecasterInsight, Forecaster):
     True
     """
 
-    _TARGETS_KEY, _RANGE_ROWS = "series", 2000.0
+    _TARGETS_KEY = "series"
     _model: HorizonModel | None
 
     def __init__(
@@ -465,6 +465,11 @@ class MOMoGPForecaster(ForecasterBatches, ForecasterInsight, Forecaster):
             return forecast
         rows = forecast.to_dicts()
         return [row[SINGLE] for row in rows] if self._single else rows
+
+    @property
+    def _range_rows(self) -> float:
+        # The further a forecast looks, the further a young series may leave the range that it has shown.
+        return min(50.0 * (self.n_steps or 1), 2000.0)
 
     @property
     def n_steps(self) -> int | None:

@@ -372,7 +372,7 @@ class MOMoGPRegressor(RegressorBatches, base.MultiTargetRegressor):
         if self.bounds is None or self.weights != "stacking":
             return mean
         if self._map.is_plain:
-            return self._screening.shown.hold(mean, self._RANGE_ROWS)
+            return self._screening.shown.hold(mean, self._range_rows)
         return self._held(self._limits(), mean)
 
     def learn_later(self, id: Hashable, y: Mapping[Any, Any]) -> None:

@@ -102,7 +102,7 @@ def _kills(result: dict[str, Any]) -> tuple[list[str], list[str]]:
 def _schema(result: dict[str, Any]) -> tuple[list[str], list[str]]:
     said = [
         "## Strange requests",
-        f"schemathesis, all checks: {result['requests']:,} requests by the OpenAPI document, "
+        f"schemathesis: {result['requests']:,} requests by the OpenAPI document, "
         f"{result['server_errors']} server errors{', all checks passed' if result['passed'] else ''}.",
     ]
     passed = result["requests"] >= LEAST_REQUESTS and not result["server_errors"] and result["is_alive"]

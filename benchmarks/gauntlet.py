@@ -139,11 +139,11 @@ def report(results: list[Result]) -> str:
     return "\n\n".join(
         [
             "# Gauntlet: hostile trials",
+            origin("gauntlet", results),
             "Random calls, changed files with valid checksums, kills, strange feeds, long runs and threads. A trial\n"
             "that fails is repeated by `python -m benchmarks.gauntlet` with the part, kind and seed of its line.",
             table(["part", "kind", "trials", "seeds", "failures", "wall time (s)"], rows),
             "\n".join(["Failures:", "", *wrong]) if wrong else "No failures.",
-            origin("gauntlet", results),
         ]
     )
 

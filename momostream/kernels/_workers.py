@@ -36,7 +36,7 @@ ELSEWHERE = ("momostream.datasets",)
 MOST_WORKERS = 8
 POLL_SECONDS = 0.02
 # CPU time of a kernel and of the start of a worker, for the message before a long wait (benchmarks/start.py).
-SECONDS_A_KERNEL, SECONDS_A_WORKER = 0.19, 0.8
+SECONDS_A_KERNEL, SECONDS_A_WORKER = 0.25, 0.8
 
 # Says how long a wait is going to be; the command line has its own way.
 on_wait: list[Callable[[str], None]] = []

@@ -158,7 +158,10 @@ def test_decimal_commas(turbine):
     ("arguments", "message"),
     [
         (["run", "nowhere.csv", "-t", "power"], "nowhere.csv: does not exist"),
-        (["run", "empty", "-t", "power"], "empty: there is no CSV or JSON lines file in this folder"),
+        (
+            ["run", "empty", "-t", "power"],
+            "empty: there is no CSV, JSON lines, line protocol or Parquet file in this folder",
+        ),
         (["run", "turbine.csv"], "nothing to predict: name columns with --target, or rows to forecast with --horizon"),
         (["run", "turbine.csv", "-t", "powr"], "turbine.csv: column 'powr' does not exist: did you mean 'power'?"),
         (["run", "turbine.csv", "-t", "state"], "turbine.csv: column 'state' contains no numbers in the first rows"),
@@ -192,10 +195,6 @@ def test_decimal_commas(turbine):
         (["run", "turbine.csv", "-t", "power", "--key", "time"], "key 'time' cannot be written as csv"),
         (["run", "turbine.csv", "-t", "power", "--key", "state", "--share", "3/2"], "expected K/N, such as 1/2"),
         (["run", "turbine.csv", "-t", "power", "--key", "state", "--share", "half"], "expected K/N, such as 1/2"),
-        (
-            ["run", "turbine.csv", "-t", "power", "--key", "state", "--report", "r.html"],
-            "--report shows one model",
-        ),
         (["run", "turbine.csv", "-t", "power", "--key", "state", "--live"], "--live shows one model"),
         (
             ["run", "turbine.csv", "-n", "2", "--time-format", "%d/%m/%Y"],

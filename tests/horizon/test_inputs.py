@@ -77,7 +77,7 @@ def test_reasons_tell_the_slope_where_the_input_is():
 
 def test_a_restored_model_bends_alike():
     model, X, _ = taught(100)
-    copy = HorizonModel.from_state(model.settings, model.state(), n_terms=4)
+    copy = HorizonModel.from_state(model.settings, model.state(), model.n_series, model.n_inputs, n_terms=4)
     assert_array_equal(copy.joint(X).planes, model.joint(X).planes)
 
 

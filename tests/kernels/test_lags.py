@@ -74,7 +74,7 @@ def test_the_first_reading_after_a_gap_is_learnt_with_caution():
             deviation, expected = np.sqrt(lags.residuals[0, 0] / lags.residuals[3, 0]), lags._means[0, 0]
         lags.learn(np.empty(0), np.array([np.nan if 150 <= t < 160 else value + 9.0 * (t == 160)]))
         if t == 160:
-            learnt = lags._targets[lags._n_waiting - 1, 0]
+            learnt = lags._targets[lags.n_waiting - 1, 0]
             assert learnt == pytest.approx(expected + kernel.GAP_CUT * deviation)
             assert lags.past_y[0, 0] == value + 9.0
         if lags.is_due:
@@ -180,7 +180,7 @@ def test_the_pattern_of_errors_is_its_slow_twin(season, missing, monkeypatch):
             squares, mass = lags.residuals[0], lags.residuals[3]
             with np.errstate(invalid="ignore"):
                 # The change since a value that was filled, cut, is what is learnt.
-                twin.learn(lags._targets[lags._n_waiting - 1], means, np.sqrt(squares / mass), mass > 4)
+                twin.learn(lags._targets[lags.n_waiting - 1], means, np.sqrt(squares / mass), mass > 4)
         last = y
         if lags.is_due:
             lags.refresh()

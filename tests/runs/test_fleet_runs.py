@@ -363,8 +363,7 @@ def test_objects_of_a_later_file_may_lack_a_reading(tmp_path):
         assert [event.values for event in feed.events()] == [{"power": 1.0, "wind": 2.0}, {"power": 3.0}]
     (tmp_path / "c.csv").write_text("power\n4\n")
     with Folder(tmp_path, ["power", "wind"], None) as feed:
-        with pytest.raises(FeedError, match="c.csv: column 'wind': does not exist"):
-            list(feed.events())
+        assert [event.values for event in feed.events()][-1] == {"power": 4.0}
 
 
 class Broker:
@@ -539,9 +538,9 @@ def test_a_file_of_a_folder_that_cannot_be_read_is_named_and_costs_nothing(tmp_p
     folder, store = tmp_path / "days", tmp_path / "farm.db"
     folder.mkdir()
     (folder / "a.csv").write_text("\n".join([HEADER, *lines(30)]) + "\n")
-    (folder / "b.csv").write_text("time,turbine\n2024-05-01,T1\n")
+    (folder / "b.csv").write_text("time,power\n2024-05-01,1\n")
     for _ in range(2):
-        with pytest.raises(ValueError, match=r"b.csv: column 'power': does not exist"):
+        with pytest.raises(ValueError, match=r"b.csv: column 'turbine': does not exist"):
             take(Folder(folder, REGRESSION.columns, "time", key="turbine"), REGRESSION, store)
         assert sum(parts.n_rows for parts in kept(store)[0].values()) == 30
 

@@ -80,8 +80,9 @@ def test_rows_are_fused_after_columns_have_come_and_after_a_state_was_restored()
                 model.widen(np.array([0.5]), 1)
             in_parts(parts)
         if i == 170:
-            fused = StreamModel.from_state(fused.settings, fused.state())
-            parts = in_parts(StreamModel.from_state(parts.settings, parts.state()))
+            shape = len(X[0]) + 1, Y.shape[1] + 1
+            fused = StreamModel.from_state(fused.settings, fused.state(), *shape)
+            parts = in_parts(StreamModel.from_state(parts.settings, parts.state(), *shape))
         x = X[i] if i < 80 else np.append(X[i], np.sin(i))
         y = Y[i] if i < 80 else np.append(Y[i], np.cos(i))
         assert_array_equal(fused.predict(x, times[i]), parts.predict(x, times[i]))

@@ -53,7 +53,7 @@ class ForecasterBatches(StreamingEstimator):
         """Learn a row that has been checked."""
         raise NotImplementedError
 
-    def forecast(self, horizon: Any, xs: Any = None, with_dist: bool = False) -> Any:
+    def forecast(self, horizon: Any = None, xs: Any = None, with_dist: bool = False) -> Any:
         """Forecast the next rows."""
         raise NotImplementedError
 
@@ -238,7 +238,7 @@ class ForecasterBatches(StreamingEstimator):
         X
             Inputs of the steps as far as they are known, as a frame or a list of dicts.
         """
-        forecast: Forecast = self.forecast(self._default_steps(horizon), X, with_dist=True)
+        forecast: Forecast = self.forecast(horizon, X, with_dist=True)
         return forecast.mean
 
     def _default_steps(self, horizon: int | str | None) -> Any:
@@ -246,6 +246,9 @@ class ForecasterBatches(StreamingEstimator):
             return horizon
         # Without any row, `forecast` says what is missing.
         return self.n_steps or 1
+
+    def _no_value_yet(self) -> ValueError:
+        return ValueError(f"this {type(self).__name__} has learnt no value yet: call fit, update or learn_one first")
 
     def _future_rows(self, xs: Any) -> list[Any]:
         """Inputs of the steps as dicts."""

@@ -424,15 +424,18 @@ class MOMoGPForecaster(ForecasterBatches, ForecasterInsight, Forecaster):
     # ------------------------------------------------------------------ forecasts
 
     def forecast(
-        self, horizon: int | str, xs: Iterable[Mapping[Any, Any] | None] | None = None, with_dist: bool = False
+        self,
+        horizon: int | str | None = None,
+        xs: Iterable[Mapping[Any, Any] | None] | None = None,
+        with_dist: bool = False,
     ) -> Any:
         """Forecast the next rows; the model stays as it is.
 
         Parameters
         ----------
         horizon
-            Number of steps, or a span such as ``"6h"``; with ``strategy="direct"`` at most the ``horizon`` of the
-            model.
+            Number of steps, or a span such as ``"6h"``; None takes the ``horizon`` of the model, which is also the
+            most with ``strategy="direct"``.
         xs
             Inputs of each step as far as they are known, as a list of dicts or a frame; others keep their last value.
             Timestamps in here are ignored: the steps follow the last row.
@@ -450,7 +453,7 @@ class MOMoGPForecaster(ForecasterBatches, ForecasterInsight, Forecaster):
             Before the first value has been learnt.
         """
         with self._lock:
-            n = self._count_steps(horizon)
+            n = self._count_steps(self._default_steps(horizon))
             X = self._read_future(n, xs)
             if self._model is None:
                 raise self._no_value_yet()
@@ -482,9 +485,6 @@ class MOMoGPForecaster(ForecasterBatches, ForecasterInsight, Forecaster):
     def step(self) -> timedelta | None:
         """Step of the feed; None as long as it is not known, and if times are not dates."""
         return None if self._step is None else timedelta(microseconds=self._step)
-
-    def _no_value_yet(self) -> ValueError:
-        return ValueError(f"this {type(self).__name__} has learnt no value yet: call fit, update or learn_one first")
 
     def _count_steps(self, horizon: int | str) -> int:
         """Number of steps of a forecast."""

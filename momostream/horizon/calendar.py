@@ -289,5 +289,7 @@ class Clock:
 
 
 def label(time: float, kind: str) -> str:
-    """A time as text for messages."""
-    return str(time) if kind == NUMBER else str(np.datetime64(round(time), "us").item())
+    """A time as text for messages; dates of a time zone are in UTC here, and say so."""
+    if kind == NUMBER:
+        return str(time)
+    return f"{np.datetime64(round(time), 'us').item()}{' UTC' if kind == AWARE else ''}"

@@ -40,6 +40,8 @@ Array = NDArray[np.float64]
 
 # Most letters of a name in one line on an edge or in a box.
 EDGE_LETTERS = 16
+# Python breaks lines after hyphens, and names of columns have underscores in these places.
+HYPHENS = str.maketrans("_-", "-_")
 # Cells of a gate that are shown at its two ends: a feed that drifts is cut along time again and again.
 FIRST_CELLS, LAST_CELLS = 2, 4
 
@@ -309,8 +311,13 @@ def named(name: Hashable, width: int = 60, n_lines: int = 2) -> str:
     >>> print(named("bearing temperature of the gearbox, drive end", 20))
     bearing temperature
     of the gearbox, dri…
+    >>> print(named("generator_temperature", 20))
+    generator_
+    temperature
     """
-    lines = textwrap.wrap(str(name), width) or [""]
+    text = str(name)
+    swapped = HYPHENS if "_" in text else {}
+    lines = [line.translate(swapped) for line in textwrap.wrap(text.translate(swapped), width)] or [""]
     if len(lines) > n_lines:
         rest = " ".join(lines[n_lines - 1 :])
         lines = [*lines[: n_lines - 1], f"{rest[: width - 1]}…"]

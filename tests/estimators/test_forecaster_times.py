@@ -164,7 +164,23 @@ def test_a_date_among_the_inputs_says_what_to_do():
         MOMoGPForecaster(**SMALL).learn_one(1.0, {"month": START})
 
 
-@pytest.mark.parametrize("horizon", ["1h", 3])
+def test_the_clock_of_a_message_is_named():
+    frame = pd.DataFrame({"a": np.arange(6.0)}, pd.date_range("2024-06-01", periods=6, freq="h", tz="Europe/Berlin"))
+    model = MOMoGPForecaster(**SMALL).fit(frame)
+    with pytest.raises(ValueError, match="2024-06-01 01:00:00 UTC comes before 2024-06-01 03:00:00 UTC, the time of"):
+        model.update(frame[3:])
+    with pytest.raises(ValueError, match="2024-06-01 03:00:00 comes before 2024-06-01 05:00:00, the time of"):
+        MOMoGPForecaster(**SMALL).fit(frame.tz_localize(None)).update(frame[3:].tz_localize(None))
+
+
+def test_all_steps_by_default():
+    frame = pd.DataFrame({"a": np.arange(40.0)}, pd.date_range("2024-06-01", periods=40, freq="10min"))
+    model = MOMoGPForecaster(horizon="30min", experts=("last value", "own lags")).fit(frame)
+    assert len(model.forecast()) == len(model.forecast(with_dist=True)) == len(model.predict()) == 3
+    assert model.forecast() == model.forecast(3)
+
+
+@pytest.mark.parametrize("horizon", ["1h", 3, None])
 @pytest.mark.parametrize("with_dist", [False, True])
 def test_forecasts_before_the_first_value_say_so(horizon, with_dist):
     with pytest.raises(ValueError, match="has learnt no value yet: call fit"):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from datetime import UTC, tzinfo
 from typing import Any
 
 import numpy as np
@@ -108,12 +109,13 @@ def legend_above(ax: Axes, most_columns: int = 8) -> None:
     )
 
 
-def format_times(ax: Axes, x: NDArray[Any]) -> None:
-    """Write short dates that do not overlap, if ``x`` holds times."""
+def format_times(ax: Axes, x: NDArray[Any], zone: tzinfo | None = None) -> None:
+    """Write short dates that do not overlap, if ``x`` holds times, by the clock of the zone; None writes UTC."""
     if x.dtype.kind in "MO":
-        locator = AutoDateLocator()  # type: ignore[no-untyped-call]
+        zone = UTC if zone is None else zone
+        locator = AutoDateLocator(tz=zone)  # type: ignore[no-untyped-call]
         ax.xaxis.set_major_locator(locator)
-        ax.xaxis.set_major_formatter(ConciseDateFormatter(locator))  # type: ignore[no-untyped-call]
+        ax.xaxis.set_major_formatter(ConciseDateFormatter(locator, tz=zone))  # type: ignore[no-untyped-call]
 
 
 def write_cells(ax: Axes, values: Array, texts: list[list[str]], image: Any) -> None:

@@ -98,7 +98,7 @@ def plot_prediction(
     ax.set_ylabel(f"y{position}" if names is None else named(names[position], 30))
     ax.set_xlabel("row" if x is None else str(getattr(x, "name", None) or ""))
     ax.margins(x=0.01)
-    format_times(ax, at)
+    format_times(ax, at, _zone(x))
     legend_above(ax)
     return figure_of(ax)
 
@@ -177,7 +177,7 @@ def plot_forecast(
             axis.plot(came.index.to_numpy(), values, "k.", ms=4, label="actual")
         axis.set_ylabel(named(name, 20) if n_columns == 1 else named(name, 18, 3), size=10 if n_columns == 1 else 8)
         axis.margins(x=0.01)
-        format_times(axis, x)
+        format_times(axis, x, _zone(index))
     for axis in axes[-n_columns:]:
         axis.set_xlabel(str(forecast.index.name))
     legend_above(axes[0])
@@ -212,6 +212,11 @@ def _table(rows: Any) -> pd.DataFrame:
 def _as_times(index: pd.Index[Any]) -> pd.Index[Any]:
     """Periods as their beginnings; all else as it is."""
     return index.to_timestamp() if hasattr(index, "to_timestamp") else index
+
+
+def _zone(times: Any) -> Any:
+    """Time zone of an index, None if it has none: its hours are written, but arrays hold times in UTC."""
+    return getattr(times, "tz", None)
 
 
 def _last_part(history: pd.DataFrame, steps: pd.Index[Any]) -> pd.DataFrame:

@@ -261,4 +261,5 @@ def test_names_are_wrapped_cut_off_and_never_formulas():
     long = named("temperature of the bearing at the drive end of the gearbox", 20)
     assert long.endswith("…") and [len(line) for line in long.split("\n")] == [18, 20]
     assert named("abcdefghijkl", 6, 1) == "abcde…"
+    assert named("generator_temperature", 20) == "generator_\ntemperature"
     assert named("") == ""

@@ -110,6 +110,17 @@ def test_forecast_over_time(zone, tmp_path):
     figure.savefig(tmp_path / "figure.png")
 
 
+def test_hours_are_those_of_the_zone():
+    times = pd.date_range("2024-01-01 03:00", periods=6, freq="h", tz="UTC")
+    found = {}
+    for zone in (None, "UTC", "Asia/Kolkata"):
+        figure = plot_forecast(forecast_of(["power"], times.tz_localize(None).to_numpy(), zone))
+        figure.draw_without_rendering()
+        found[zone] = words(figure.axes[0].get_xticklabels())
+    assert "04:00" in found[None] and found[None] == found["UTC"]
+    assert "13:00" in found["Asia/Kolkata"] and "13:00" not in found["UTC"]
+
+
 def test_forecast_draws_into_the_axes_that_are_given():
     axes = Figure().subplots(2)
     assert plot_forecast(forecast_of(["power", "wind"]), ax=axes) is axes[0].figure

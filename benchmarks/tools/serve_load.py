@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import queue
 import random
 import threading
 import time
-from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
+from http.client import HTTPConnection, HTTPException
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import httpx
 import numpy as np
@@ -39,10 +40,20 @@ horizon = 12
 FEEDS = ("north", "south")
 # Seconds between two rows of a machine, and between two looks at memory.
 ROW_SECONDS, LOOK_SECONDS = 10.0, 5.0
-# Requests that are under way at once.
-N_PUSHERS = 8
-# A probe gives up here, and looks this often.
-LATE, PROBE_SECONDS = 30.0, 0.02
+# Connections over which rows are pushed.
+N_PUSHERS = 4
+# A probe gives up here, and looks this often. All probes share one connection, and all rows a few: a client that is
+# busy would measure itself.
+LATE, PROBE_SECONDS = 30.0, 0.05
+
+
+class _Probe(NamedTuple):
+    """A row whose forecast is waited for: feed, machine, time of the row, and when it was sent."""
+
+    feed: str
+    key: str
+    at: float
+    sent: float
 
 
 class Load:
@@ -110,17 +121,19 @@ class Load:
 
     def in_real_time(self, seconds: float, n_probes: int) -> dict[str, Any]:
         """One row of each machine per ten seconds, with open pages; how long rows took to be forecast."""
-        workers = [threading.Thread(target=self._watch, args=(k,), daemon=True) for k in range(self.n_pages)]
-        for worker in workers:
+        rows: queue.SimpleQueue[dict[str, Any] | None] = queue.SimpleQueue()
+        probes: queue.SimpleQueue[_Probe | None] = queue.SimpleQueue()
+        pages = [threading.Thread(target=self._watch, args=(k,), daemon=True) for k in range(self.n_pages)]
+        workers = [threading.Thread(target=self._push_all, args=(rows,), daemon=True) for _ in range(N_PUSHERS)]
+        workers.append(threading.Thread(target=self._probe_all, args=(probes,), daemon=True))
+        for worker in (*pages, *workers):
             worker.start()
-        probes: list[threading.Thread] = []
         first, rng = time.monotonic(), random.Random(0)
-        cpu, before = self.server.cpu_seconds(), self.server.metrics()
+        cpu, before, own_cpu = self.server.cpu_seconds(), self.server.metrics(), time.process_time()
         n_machines = 2 * self.n_each
         n_slots = int(seconds / ROW_SECONDS * n_machines)
         probed = set(rng.sample(range(n_slots), min(n_probes, n_slots)))
         late_by = 0.0
-        pushes, pool = [], ThreadPoolExecutor(N_PUSHERS)
         for slot in range(n_slots):
             due = first + slot * ROW_SECONDS / n_machines
             time.sleep(max(0.0, due - time.monotonic()))
@@ -130,50 +143,66 @@ class Load:
             at = datetime.now(UTC)
             row = simulated_row(m, at, self.n_sent + slot // n_machines)
             if slot in probed:
-                probes.append(threading.Thread(target=self._probe, args=(FEEDS[slot % 2], row, at), daemon=True))
-                probes[-1].start()
+                probes.put(_Probe(FEEDS[slot % 2], row["machine"], at.timestamp(), time.monotonic()))
             if slot % 2:
                 self._publish(row)
             else:
-                pushes.append(pool.submit(self._push, row))
+                rows.put(row)
             if slot % (n_machines // 2) == 0:
                 self._look()
-        for push in pushes:
-            push.result()
-        pool.shutdown()
-        for probe in probes:
-            probe.join(LATE + 5.0)
+        for _ in range(N_PUSHERS):
+            rows.put(None)
+        probes.put(None)
+        for worker in workers:
+            worker.join(LATE + 10.0)
         return {
             "seconds": time.monotonic() - first, "rows": n_slots, "late_by": late_by,
-            "cpu": self.server.cpu_seconds() - cpu, "event_bytes": self._event_bytes,
-            "within": _within(before, self.server.metrics()),
+            "cpu": self.server.cpu_seconds() - cpu, "client_cpu": time.process_time() - own_cpu,
+            "event_bytes": self._event_bytes, "within": _within(before, self.server.metrics()),
             "probes": {feed: sorted(found) for feed, found in self.latencies.items()},
         }  # fmt: skip
 
-    def _push(self, row: dict[str, Any]) -> None:
-        self.client.post("/feeds/north/rows", content=json_lines([row])).raise_for_status()
+    def _push_all(self, rows: queue.SimpleQueue[dict[str, Any] | None]) -> None:
+        """Push rows one by one over one connection, until there is None."""
+        connection = HTTPConnection("127.0.0.1", self.server.port, timeout=60.0)
+        while (row := rows.get()) is not None:
+            connection.request("POST", "/feeds/north/rows", json_lines([row]))
+            answer = connection.getresponse()
+            said = answer.read()
+            if answer.status != 202:
+                raise RuntimeError(said.decode())
+        connection.close()
 
-    def _probe(self, feed: str, row: dict[str, Any], at: datetime) -> None:
-        """Ask for the forecast of one row until it is there."""
-        sent, query = time.monotonic(), {"key": row["machine"]}
-        with httpx.Client(base_url=self.server.address, timeout=60.0) as client:
-            while (took := time.monotonic() - sent) < LATE:
-                found = client.get(f"/feeds/{feed}/forecasts", params=query).json()
-                if found and found[0]["made"] >= at.timestamp() - 1e-3:
-                    break
-                time.sleep(PROBE_SECONDS)
-        self.latencies[feed].append(took)
+    def _probe_all(self, probes: queue.SimpleQueue[_Probe | None]) -> None:
+        """Ask for the forecasts of some rows until they are there."""
+        connection = HTTPConnection("127.0.0.1", self.server.port, timeout=60.0)
+        waiting: list[_Probe] = []
+        is_ended = False
+        while waiting or not is_ended:
+            began = time.monotonic()
+            while not probes.empty():
+                probe = probes.get()
+                is_ended |= probe is None
+                waiting += [] if probe is None else [probe]
+            for probe in tuple(waiting):
+                connection.request("GET", f"/feeds/{probe.feed}/forecasts?key={probe.key}")
+                found = json.loads(connection.getresponse().read())
+                took = time.monotonic() - probe.sent
+                if took > LATE or found and found[0]["made"] >= probe.at - 1e-3:
+                    self.latencies[probe.feed].append(took)
+                    waiting.remove(probe)
+            time.sleep(max(0.0, PROBE_SECONDS - (time.monotonic() - began)))
+        connection.close()
 
     def _watch(self, k: int) -> None:
         """An open page."""
-        query = {"feed": FEEDS[k % 2], "from": 0, "to": 60}
+        connection = HTTPConnection("127.0.0.1", self.server.port, timeout=60.0)
         try:
-            with httpx.stream("GET", f"{self.server.address}/events", params=query, timeout=60.0) as stream:
-                for data in stream.iter_bytes():
-                    self._event_bytes += len(data)
-                    if self._stop.is_set():
-                        return
-        except httpx.TransportError:
+            connection.request("GET", f"/events?feed={FEEDS[k % 2]}&from=0&to=60")
+            answer = connection.getresponse()
+            while not self._stop.is_set() and (data := answer.read1(1 << 16)):
+                self._event_bytes += len(data)
+        except (OSError, HTTPException):
             if not self._stop.is_set():
                 raise
 

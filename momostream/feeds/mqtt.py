@@ -195,7 +195,13 @@ class MqttFeed(BrokerFeed):
             self._report("the broker has lost the session of this client: rows since the last run may be missing")
         self._is_resumed = False
         came = yielded = clock.monotonic()
+        # Whether rows have been given since the last pause, however short.
+        has_news = False
         while not self._is_closed:
+            if has_news and self._arrived.empty():
+                # All rows so far can be taken; the next one may be far away.
+                has_news = False
+                yield None
             try:
                 item = self._arrived.get(timeout=PAUSE)
             except queue.Empty:
@@ -218,9 +224,11 @@ class MqttFeed(BrokerFeed):
             came = clock.monotonic()
             event = self._take(item)
             if event is not None or came - yielded >= PAUSE:
-                yielded = came
+                yielded, has_news = came, event is not None
                 yield event
-            yield from self._gathered()
+            for row in self._gathered():
+                has_news = True
+                yield row
 
     @property
     def position(self) -> dict[str, Any]:

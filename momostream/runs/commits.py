@@ -27,6 +27,8 @@ ROWS_PER_KEY, COMMIT_ROWS = 200, (5000, 100_000)
 FLUSH_SECONDS = 2.0
 # From one look for old lines to the next.
 PRUNE_SECONDS = 600.0
+# Commits in parts take at most this share of the time: one of hundreds of models takes seconds, while rows come.
+COMMIT_SHARE = 0.2
 # From one attempt to send to a broker to the next.
 DELIVER_SECONDS = 1.0
 
@@ -89,6 +91,8 @@ class Commits:
         #: Whether a commit was begun and is not complete.
         self.is_under_way = False
         self._committed_at = self._flushed_at = self._delivered_at = time.monotonic()
+        # Least seconds until the next commit, after one that took long.
+        self._pause = 0.0
 
     def count(self) -> None:
         """Count an event that is not committed yet."""
@@ -109,8 +113,12 @@ class Commits:
         return self._n_open >= max(least, min(ROWS_PER_KEY * len(self.fleet), most))
 
     def is_due(self, seconds: float) -> bool:
-        """Whether to commit now: enough rows have come, or some and the last commit is `seconds` old."""
-        return self.has_enough_rows or (self._n_open > 0 and time.monotonic() - self._committed_at > seconds)
+        """Whether to commit now: enough rows have come, or some and the last commit is `seconds` old.
+
+        After a commit in parts that took long, the next one comes later: see `COMMIT_SHARE`.
+        """
+        since = time.monotonic() - self._committed_at
+        return self.has_enough_rows or (self._n_open > 0 and since > max(seconds, self._pause))
 
     def keep_up(self) -> None:
         """Between commits: show what was written to files, and try again to send to brokers."""
@@ -170,6 +178,7 @@ class Commits:
         """Write models of the commit that is under way for so long, and end it once all are written."""
         if self.fleet.continue_commit(seconds):
             self._complete()
+            self._pause = (1.0 / COMMIT_SHARE - 1.0) * self.fleet.commit_seconds
 
     def _complete(self) -> None:
         """After a commit: nothing up to the marked event need be sent again, and others may get it."""

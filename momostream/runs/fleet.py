@@ -115,6 +115,8 @@ class Fleet:
         # Of a commit that was begun: models that are still as they were then.
         self._unwritten: dict[Key, None] = {}
         self._is_committing = False
+        #: Seconds that the newest commit in parts has taken so far.
+        self.commit_seconds = 0.0
         #: Whether a model had to leave memory since the last commit was begun.
         self.is_short_of_memory = False
         self._keys: set[Key] = set() if store is None else set(store.keys(side=True))
@@ -351,6 +353,7 @@ class Fleet:
         self._unwritten = dict.fromkeys(sorted(self._changed, key=repr))
         self._changed.clear()
         self._is_committing, self.is_short_of_memory = True, False
+        self.commit_seconds = 0.0
 
     def continue_commit(self, seconds: float) -> bool:
         """Write models of the commit that was begun, for so long; whether it is complete."""
@@ -362,7 +365,9 @@ class Fleet:
         if self._is_committing:
             assert self.store is not None
             self._is_committing = False
+            began = time.monotonic()
             self.store.commit()
+            self.commit_seconds += time.monotonic() - began
         return True
 
     def finish_commit(self) -> None:
@@ -372,7 +377,9 @@ class Fleet:
     def _write_unwritten(self, key: Key) -> None:
         """Write a model as it was when the commit began."""
         assert self.store is not None
+        began = time.monotonic()
         self.store.put(key, self._live[key].model)
+        self.commit_seconds += time.monotonic() - began
         del self._unwritten[key]
 
     def close(self) -> None:

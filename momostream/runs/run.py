@@ -203,7 +203,8 @@ class Run:
         self._block: list[Row | Rejected] = []
         # The newest rows by key, as far as they have no forecast.
         self._not_forecast: dict[Any, Row] = {}
-        self._block_since = 0.0
+        # When the first row of the block in hand, and the newest row, came.
+        self._block_since = self._came = 0.0
         # A feed that keeps its rows itself need not be committed as soon as nothing comes.
         self._idle_seconds: float = getattr(feed, "idle_seconds", None) or IDLE_SECONDS
         # Rows of a live feed do not wait for a commit to its end.
@@ -266,8 +267,11 @@ class Run:
             for event in self._events(limit):
                 if event is None:
                     self._take_block(on_row)
-                    self._commit_if_due(self._idle_seconds)
+                    has_paused = time.monotonic() - self._came >= self._idle_seconds
+                    seconds = self.commits.seconds
+                    self._commit_if_due(min(self._idle_seconds, seconds) if has_paused else seconds)
                     continue
+                self._came = time.monotonic()
                 is_ahead = True
                 self._commit_before_unfinished(event, on_row)
                 self._add(event)

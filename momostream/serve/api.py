@@ -122,7 +122,7 @@ class Interface:
         start, n = whole(query, "offset", 0, 0, 10**9), whole(query, "limit", 100, 1, MOST_LISTED)
         health = choice(query, "health", "", ("", *HEALTH))
         found = state.ordered(query.get("search", "")[:200], health) if state.plan is not None else []
-        tiles = [state.tile(machine, of) for machine, of in found[start : start + n]]
+        tiles = [state.tile(machine, of).data for machine, of in found[start : start + n]]
         return JSONResponse({"total": len(found), "machines": tiles})
 
     def machine(self, request: Request) -> Response:

@@ -1,20 +1,19 @@
 """`GET /events`: what changes, sent to open pages about once a second; only what a page shows.
 
-Nothing waits in a queue. Each page remembers what it has been sent, and a page that reads slowly gets the newest state
-when it reads again; one that does not read at all is dropped.
+Tiles and alarms become text once, for all pages. Nothing waits in a queue. Each page remembers what it has been sent,
+and a page that reads slowly gets the newest state when it reads again; one that does not read at all is dropped.
 """
 
 from __future__ import annotations
 
 import asyncio
-import json
 import time as clock
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from momostream.serve.machines import Machine
-from momostream.serve.state import FeedState
+from momostream.serve.state import FeedState, as_json
 
 if TYPE_CHECKING:
     from starlette.types import Receive, Scope, Send
@@ -23,8 +22,6 @@ __all__ = ["FAN_LEVELS", "EventStream", "View", "machine_details"]
 
 # Seconds between two looks, without news until a sign of life, and until a page that does not read is dropped.
 TICK, HEARTBEAT, PATIENCE = 1.0, 15.0, 20.0
-# Alarms that a page is sent.
-MOST_ALARMS = 200
 #: Quantiles of the fan that is drawn.
 FAN_LEVELS = (0.05, 0.25, 0.75, 0.95)
 
@@ -55,31 +52,33 @@ class View:
     _order: list[str] | None = None
     _overview: dict[str, Any] | None = None
     _alarms: int = -1
+    _alarm_order: list[str] = field(default_factory=list)
     _row: int = 0
     _machine: int = -1
 
-    def news(self) -> Iterator[tuple[str, Any]]:
-        """Names and data of the events since the last look."""
-        state = self.state
-        if state.plan is None:
+    def news(self) -> Iterator[tuple[str, str]]:
+        """Names of the events since the last look, and their data as JSON."""
+        if self.state.plan is None:
             return
-        overview = feed_overview(state)
+        overview = feed_overview(self.state)
         if overview != self._overview:
             self._overview = overview
-            yield "overview", overview
+            yield "overview", as_json(overview)
         yield from self._tiles()
-        with state.lock:
-            version = state.alarm_version
-            records = (
-                [record.plain() for record in state.alarms.newest()][:MOST_ALARMS] if version != self._alarms else None
-            )
-        if records is not None:
-            self._alarms = version
-            yield "alarms", records
+        yield from self._new_alarms()
         if self.machine is not None:
             yield from self._details(self.machine)
 
-    def _tiles(self) -> Iterator[tuple[str, Any]]:
+    def _new_alarms(self) -> Iterator[tuple[str, str]]:
+        """The ids of the newest alarms in order, and those of them that have changed."""
+        version, newest = self.state.newest_alarms()
+        if version != self._alarms:
+            known = set(self._alarm_order)
+            changed = ",".join(text for id, at, text in newest if at > self._alarms or id not in known)
+            self._alarms, self._alarm_order = version, [id for id, _, _ in newest]
+            yield "alarms", f'{{"order":{as_json(self._alarm_order)},"records":[{changed}]}}'
+
+    def _tiles(self) -> Iterator[tuple[str, str]]:
         found = self.state.ordered(self.search, self.health)
         seen = found[self.start : self.stop]
         order = [machine.id for machine, _ in seen]
@@ -87,17 +86,17 @@ class View:
         if changed or order != self._order:
             self._order = order
             self._sent = {machine.id: (machine.version, health) for machine, health in seen}
-            tiles = [self.state.tile(machine, health) for machine, health in changed]
-            yield "tiles", {"from": self.start, "total": len(found), "order": order, "tiles": tiles}
+            tiles = ",".join(self.state.tile(machine, health).text for machine, health in changed)
+            yield "tiles", f'{{"from":{self.start},"total":{len(found)},"order":{as_json(order)},"tiles":[{tiles}]}}'
 
-    def _details(self, id: str) -> Iterator[tuple[str, Any]]:
+    def _details(self, id: str) -> Iterator[tuple[str, str]]:
         machine = self.state.find(id)
         # The state of a machine may change without a row: it becomes silent, or its alarm is acknowledged.
         if machine is None or machine.version == self._machine:
             return
         details = machine_details(self.state, machine, after=self._row)
         self._machine, self._row = details.pop("version"), machine.last_number
-        yield "machine", details
+        yield "machine", as_json(details)
 
 
 def feed_overview(state: FeedState) -> dict[str, Any]:
@@ -174,15 +173,15 @@ class EventStream:
             await send({"type": "http.response.body", "body": text.encode(), "more_body": True})
 
 
-def event_text(name: str, data: Any) -> str:
+def event_text(name: str, data: str) -> str:
     r"""An event as it is sent: JSON has no newlines, so that one line holds it.
 
     Examples
     --------
-    >>> event_text("tiles", {"name": "a"})
+    >>> event_text("tiles", as_json({"name": "a"}))
     'event: tiles\ndata: {"name":"a"}\n\n'
     """
-    return f"event: {name}\ndata: {json.dumps(data, separators=(',', ':'))}\n\n"
+    return f"event: {name}\ndata: {data}\n\n"
 
 
 async def _wait_until_gone(receive: Receive) -> None:

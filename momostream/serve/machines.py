@@ -242,6 +242,13 @@ class Machine:
         return means
 
     @property
+    def least_coverage(self) -> float:
+        """Rolling coverage of the target where it is least; NaN while there is none."""
+        # Without arrays: all machines are asked, twice a second.
+        hits, counts = self._sums[2].tolist(), self._sums[3].tolist()
+        return min((hit / count for hit, count in zip(hits, counts, strict=True) if count), default=math.nan)
+
+    @property
     def scores(self) -> dict[str, dict[str, float | None]]:
         """Rolling scores by target."""
         error, naive, coverage = self._rolling().tolist()

@@ -8,6 +8,8 @@ import threading
 import time as clock
 from bisect import bisect_left
 from collections.abc import Sequence
+from functools import cached_property, lru_cache
+from itertools import islice
 from typing import Any
 
 from momostream.distributions.predicted import PredictedValues
@@ -18,7 +20,7 @@ from momostream.serve.book import Book
 from momostream.serve.config import FeedConfig
 from momostream.serve.machines import Machine, machine_id, plain
 
-__all__ = ["HEALTH", "FeedState"]
+__all__ = ["HEALTH", "FeedState", "Tile", "as_json"]
 
 #: States of a machine, the most urgent first.
 HEALTH = ("alarm", "watch", "silent", "learning", "ok")
@@ -28,10 +30,22 @@ SILENT_GAPS, SILENT_SECONDS = 8.0, 45.0
 COVERAGE_MARGIN = 0.2
 # Rows of a machine from one look at its experts to the next.
 SHARE_ROWS = 16
-# Points of the small chart on a tile.
-TILE_POINTS = 40
+# Points of the small chart on a tile, and alarms that a page is sent.
+TILE_POINTS, MOST_ALARMS = 40, 200
 # Upper ends of the counts of latencies, in seconds.
 LATENCIES = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 60.0)
+
+
+class Tile:
+    """A tile of a machine in some state: plain data, and the same as JSON, which all pages share."""
+
+    def __init__(self, data: dict[str, Any]) -> None:
+        self.data = data
+
+    @cached_property
+    def text(self) -> str:
+        """As JSON."""
+        return as_json(self.data)
 
 
 class FeedState:
@@ -70,7 +84,10 @@ class FeedState:
         self._changed_alarms: dict[str, AlarmRecord] = {}
         self._order: list[tuple[Machine, str]] = []
         self._order_until, self._order_alarms = 0.0, (0, 0)
-        self._tiles: dict[str, tuple[int, str, dict[str, Any]]] = {}
+        self._tiles: dict[str, tuple[int, str, Tile]] = {}
+        # By alarm, the version at which it changed last; the newest alarms with these, as JSON.
+        self._alarm_versions: dict[str, int] = {}
+        self._alarm_page: tuple[int, list[tuple[str, int, str]]] = -1, []
 
     # ------------------------------------------------------------------ begin and end
 
@@ -149,7 +166,11 @@ class FeedState:
     def _note_alarm(self, record: AlarmRecord) -> None:
         self.alarms.put(record)
         self._changed_alarms[record.id] = record
+        self._touch_alarm(record)
+
+    def _touch_alarm(self, record: AlarmRecord) -> None:
         self.alarm_version += 1
+        self._alarm_versions[record.id] = self.alarm_version
 
     def _count_latency(self, number: int) -> None:
         came = None if self.journal is None else self.journal.arrival_of(number)
@@ -180,10 +201,26 @@ class FeedState:
             if self.book is not None:
                 self.book.acknowledge(id, at, by)
             record = self.alarms.acknowledge(id, at, by)
-            self.alarm_version += 1
-            if record is not None and record.machine in self.machines:
+            assert record is not None
+            self._touch_alarm(record)
+            if record.machine in self.machines:
                 self._touch(self.machines[record.machine])
             return record
+
+    def newest_alarms(self) -> tuple[int, list[tuple[str, int, str]]]:
+        """The version of the alarms; id, version and JSON of the newest ones, open ones first: once for all pages."""
+        if self._alarm_page[0] != self.alarm_version:
+            with self.lock:
+                known = {id: (at, text) for id, at, text in self._alarm_page[1]}
+                found = []
+                for record in islice(self.alarms.newest(), MOST_ALARMS):
+                    at, text = known.get(record.id, (-1, ""))
+                    if (now := self._alarm_versions.get(record.id, 0)) != at:
+                        text = as_json(record.plain())
+                    found.append((record.id, now, text))
+                self._alarm_versions = {id: self._alarm_versions.get(id, 0) for id in self.alarms.records}
+                self._alarm_page = self.alarm_version, found
+        return self._alarm_page
 
     def find(self, id: str | None = None, key: str | None = None) -> Machine | None:
         """The machine of this id or key, integers by their text; without either, that of a feed without keys."""
@@ -211,8 +248,7 @@ class FeedState:
 
     def _under_covers(self, machine: Machine) -> bool:
         assert self.plan is not None
-        found = [each["coverage"] for each in machine.scores.values() if each["coverage"] is not None]
-        return machine.n_rows > SHARE_ROWS and bool(found) and min(found) < self.plan.level - COVERAGE_MARGIN
+        return machine.n_rows > SHARE_ROWS and machine.least_coverage < self.plan.level - COVERAGE_MARGIN
 
     @property
     def _newest_alarm(self) -> dict[str, AlarmRecord]:
@@ -250,7 +286,7 @@ class FeedState:
         found = [state for _, state in self._in_order()]
         return {state: found.count(state) for state in HEALTH}
 
-    def tile(self, machine: Machine, state: str) -> dict[str, Any]:
+    def tile(self, machine: Machine, state: str) -> Tile:
         """What a tile shows: name, state, newest values, and a small chart with its forecast."""
         assert self.plan is not None
         known = self._tiles.get(machine.id)
@@ -275,8 +311,9 @@ class FeedState:
             every = max(1, len(fan["mean"]) // 20)
             tile["fan"] = {side: fan[side][every - 1 :: every] for side in ("mean", "lower", "upper")}
             tile["every"] = every
-        self._tiles[machine.id] = tile["version"], state, tile
-        return tile
+        found = Tile(tile)
+        self._tiles[machine.id] = tile["version"], state, found
+        return found
 
 
 def _oldest(machine: Machine) -> int:
@@ -289,6 +326,12 @@ def plain_time(seconds: float) -> float | None:
     return seconds if math.isfinite(seconds) else None
 
 
+def as_json(data: Any) -> str:
+    """Plain data as JSON, without spaces."""
+    return json.dumps(data, separators=(",", ":"))
+
+
+@lru_cache(10_000)
 def _natural(name: str) -> list[tuple[int, int, str]]:
     """Sort T2 before T10."""
     parts: list[tuple[int, int, str]] = []

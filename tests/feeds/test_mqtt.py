@@ -12,6 +12,7 @@ from types import SimpleNamespace
 import pytest
 
 from benchmarks.tools.brokers import Mosquitto, free_port, publish_mqtt
+from momostream.feeds import mqtt
 from momostream.feeds.brokers import MqttFeed, MqttOutlet, open_outlet
 from momostream.feeds.formats import Rejected, Row
 from momostream.feeds.source import FeedError
@@ -85,6 +86,16 @@ def test_mqtt_only_what_was_committed_is_acknowledged(shared_mosquitto, topic, o
     commit(knowing)
     leave(knowing, shared_mosquitto)
     assert take(opened(MqttFeed(url, ["power"], sequence="seq", until_idle=0.5)), 1) == []
+
+
+@needs_mqtt
+def test_mqtt_says_at_once_when_nothing_more_is_at_hand(shared_mosquitto, topic, opened, monkeypatch):
+    feed = opened(MqttFeed(shared_mosquitto.url(f"{topic}/#"), ["power"], sequence="seq"))
+    monkeypatch.setattr(mqtt, "PAUSE", 60.0)
+    publish_mqtt(shared_mosquitto.port, rows(1, 2, f"{topic}/a"))
+    began, events = time.monotonic(), feed.events()
+    assert next(events).offset == 1 and next(events) is None
+    assert time.monotonic() - began < 30.0
 
 
 @needs_mqtt

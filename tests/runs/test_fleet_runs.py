@@ -10,11 +10,14 @@ import threading
 import time
 from dataclasses import replace
 from random import Random
+from types import SimpleNamespace
 
 import pytest
 
 from momostream.feeds import Feed, FeedError, Folder, Rejected, Row
 from momostream.feeds.outputs import PredictionLines, Sink
+from momostream.runs.channels import Channels
+from momostream.runs.commits import Commits
 from momostream.runs.fleet import Fleet
 from momostream.runs.plan import WATCH_ROWS, Plan, make_model
 from momostream.runs.run import Channel, Run, in_share
@@ -580,3 +583,28 @@ def test_blocks_of_a_file_leave_time_for_commits(farm, tmp_path, monkeypatch):
     # One before the first row, one after the first block, then after each row or two.
     assert len(committed) > 50 and committed[1] <= 50
     assert kept(tmp_path / "farm.db")[1] == whole.text
+
+
+class SlowFleet:
+    """A fleet whose commits in parts take five seconds."""
+
+    store, commit_seconds = None, 5.0
+
+    def __len__(self):
+        return 1
+
+    def continue_commit(self, seconds):
+        return True
+
+
+def test_after_a_commit_that_took_long_the_next_one_comes_later():
+    feed = SimpleNamespace(name="farm.csv", acknowledge=lambda: None)
+    commits = Commits(feed, SlowFleet(), Channels(FORECAST, 0.999), None, 10.0)
+    commits.count()
+    commits._committed_at -= 11.0
+    assert commits.is_due(10.0)
+    commits.advance(0.1)
+    commits._committed_at -= 19.0
+    assert not commits.is_due(10.0)
+    commits._committed_at -= 2.0
+    assert commits.is_due(10.0)

@@ -6,9 +6,12 @@ import json
 
 import pytest
 
-from momostream.serve.alarms import CALM_ROWS
+from momostream.runs.plan import Plan
+from momostream.serve.alarms import CALM_ROWS, AlarmRecord
+from momostream.serve.config import FeedConfig
 from momostream.serve.events import View
 from momostream.serve.security import Tokens
+from momostream.serve.state import MOST_ALARMS, FeedState
 from momostream.storage.store import Store
 
 from .farms import FARM, lines, push, row, running, wait_for
@@ -159,26 +162,55 @@ def test_an_alarm_comes_ends_and_stays_acknowledged(tmp_path):
         assert client.post(f"/alarms/{alarm['id']}/acknowledge", json={"by": 5}).status_code == 422
 
 
+def news(view):
+    return {name: json.loads(data) for name, data in view.news()}
+
+
 def test_views_send_what_is_seen_and_only_news(farm):
     _, state = farm
     view = View(state, 0, 2)
-    first = dict(view.news())
+    first = news(view)
     assert [tile["name"] for tile in first["tiles"]["tiles"]] == ["T1", "T2"] and first["tiles"]["total"] == 3
     assert first["overview"]["machines"] == 3
-    assert dict(view.news()) == {}
+    assert news(view) == {}
     machine = View(state, 0, 0, machine=state.find(key="T2").id)
-    details = dict(machine.news())["machine"]
+    details = news(machine)["machine"]
     assert details["whole"] and len(details["history"]["row"]) == 40
     assert len(details["forecast"]["targets"]["power"]["quantiles"]) == 4
+
+
+def test_views_send_alarms_that_have_changed(tmp_path):
+    def record(number, end=None):
+        id = f"a{number}"
+        return AlarmRecord(id, "north", "m", "T1", float(number), end, number, number, "warning", ["power"], "why")
+
+    state = FeedState(FeedConfig("north"))
+    state.plan = Plan(("power",), horizon=6)
+    view = View(state)
+    assert news(view)["alarms"] == {"order": [], "records": []}
+    for number in range(MOST_ALARMS + 1):
+        state._note_alarm(record(number))
+    first = news(view)["alarms"]
+    newest = [f"a{number}" for number in range(MOST_ALARMS, 0, -1)]
+    assert first["order"] == newest == [each["id"] for each in first["records"]]
+    # One ends: it is listed after those that are open, of which one more is shown now.
+    state._note_alarm(record(7, end=8.0))
+    then = news(view)["alarms"]
+    assert then["order"] == [id for id in newest if id != "a7"] + ["a0"]
+    assert [each["id"] for each in then["records"]] == ["a0"]
+    state._note_alarm(record(9, end=9.0))
+    assert [each["id"] for each in news(view)["alarms"]["records"]] == ["a9"]
+    assert len(news(View(state))["alarms"]["records"]) == MOST_ALARMS
+    assert state.newest_alarms() is state.newest_alarms()
 
 
 def test_a_view_of_a_machine_grows_by_its_rows(tmp_path):
     with running(tmp_path) as (client, state):
         push(client, [row(1), row(2)], state)
         view = View(state, machine=state.find(key="T1").id)
-        assert dict(view.news())["machine"]["history"]["row"] == [1, 2]
+        assert news(view)["machine"]["history"]["row"] == [1, 2]
         push(client, [row(3)], state)
-        details = dict(view.news())["machine"]
+        details = news(view)["machine"]
         assert (details["history"]["row"], details["whole"]) == ([3], False)
 
 

@@ -122,8 +122,9 @@ function overview(message) {
 }
 
 let heard = null;
-function alarms(records) {
-  inbox.update(records);
+function alarms(message) {
+  inbox.update(message);
+  const records = inbox.records;
   const n = inbox.waiting;
   $("tab-count").hidden = !n;
   $("tab-count").textContent = n;

@@ -20,8 +20,10 @@ export class Inbox {
     }
   }
 
-  update(records) {
-    this.records = records;
+  // The order of all, and those that have changed.
+  update({ order, records }) {
+    const known = new Map([...this.records, ...records].map((record) => [record.id, record]));
+    this.records = order.map((id) => known.get(id)).filter(Boolean);
     this.draw();
   }
 

@@ -6,7 +6,6 @@ import json
 import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from starlette.applications import Starlette
@@ -15,8 +14,7 @@ from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
-from starlette.routing import Mount, Route
-from starlette.staticfiles import StaticFiles
+from starlette.routing import Route
 
 from momostream import __version__
 from momostream.distributions.forecast import Forecast
@@ -24,6 +22,7 @@ from momostream.feeds.formats import Rejected
 from momostream.serve.config import ServeConfig
 from momostream.serve.documents import docs_html, openapi
 from momostream.serve.events import FAN_LEVELS, EventStream, feed_overview, machine_details, view_from
+from momostream.serve.files import PageFile, page_files
 from momostream.serve.journal import JournalBusy, JournalFull
 from momostream.serve.machines import Machine
 from momostream.serve.metrics import metrics_text
@@ -35,7 +34,6 @@ from momostream.serve.state import HEALTH, FeedState
 
 __all__ = ["Interface", "make_app"]
 
-PAGE = Path(__file__).parent / "page"
 # Rejected rows that an answer names; open pages; machines and alarms of an answer.
 MOST_NAMED, MOST_PAGES, MOST_LISTED = 100, 300, 500
 
@@ -51,6 +49,7 @@ class Interface:
     tokens: Tokens = field(default_factory=Tokens)
     parsers: dict[str, RowParser] = field(default_factory=dict)
     counter: dict[str, int] = field(default_factory=lambda: {"pages": 0, "errors": 0})
+    files: dict[str, PageFile] = field(default_factory=page_files)
 
     # ------------------------------------------------------------------ rows in
 
@@ -235,11 +234,11 @@ class Interface:
         start, stop = whole(query, "from", 0, 0, 10**9), whole(query, "to", 60, 0, 10**9)
         return EventStream(view_from(query, state, start, min(stop, start + MOST_LISTED)), self.counter)
 
-    def healthz(self, request: Request) -> Response:
+    async def healthz(self, request: Request) -> Response:
         """``GET /healthz``: the process answers."""
         return JSONResponse({"status": "ok", "version": __version__})
 
-    def readyz(self, request: Request) -> Response:
+    async def readyz(self, request: Request) -> Response:
         """``GET /readyz``: all feeds run, or have ended as they should."""
         feeds = {state.name: state.status for state in self.states.values()}
         ready = all(status in {"running", "ended"} for status in feeds.values())
@@ -252,13 +251,20 @@ class Interface:
 
     # ------------------------------------------------------------------ page
 
-    def page(self, request: Request) -> Response:
-        """``GET /``: the page."""
-        return Response(
-            (PAGE / "index.html").read_bytes(), media_type="text/html", headers={"cache-control": "no-cache"}
-        )
+    # What the page begins with does not wait for threads, which rows need.
 
-    def about(self, request: Request) -> Response:
+    async def page(self, request: Request) -> Response:
+        """``GET /``: the page."""
+        return self.files["index.html"].answer(request)
+
+    async def static(self, request: Request) -> Response:
+        """``GET /static/...``: its scripts and styles."""
+        file = self.files.get(request.path_params["path"])
+        if file is None:
+            raise ApiError(404, "there is no such file")
+        return file.answer(request)
+
+    async def about(self, request: Request) -> Response:
         """``GET /about``: what the page needs to begin."""
         right = request.scope.get("state", {}).get("right")
         feeds = [self._describe(state) for state in self.states.values()]
@@ -374,7 +380,7 @@ def make_app(interface: Interface) -> Starlette:
         get("/about", interface.about),
         Route("/login", interface.login, methods=["POST"]),
         get("/", interface.page),
-        Mount("/static", StaticFiles(directory=PAGE)),
+        get("/static/{path:path}", interface.static),
     ]
     handlers: Any = {ApiError: _on_api_error, HTTPException: _on_http_error, Exception: on_error}
     guard = Middleware(Guard, config=interface.config, tokens=interface.tokens)

@@ -268,6 +268,17 @@ def test_headers_forbid_everything_from_elsewhere(farm):
     assert "default-src 'none'" in policy and "unsafe" not in policy
 
 
+def test_files_of_the_page_are_compressed_and_sent_once(farm):
+    client, _ = farm
+    first = client.get("/static/app.js", headers={"accept-encoding": "gzip"})
+    assert first.headers["content-encoding"] == "gzip" and "javascript" in first.headers["content-type"]
+    plain = client.get("/static/app.js", headers={"accept-encoding": "identity"})
+    assert plain.content == first.content and "content-encoding" not in plain.headers
+    again = client.get("/static/app.js", headers={"if-none-match": first.headers["etag"]})
+    assert (again.status_code, again.content) == (304, b"")
+    assert client.get("/").headers["content-type"].startswith("text/html")
+
+
 @pytest.mark.parametrize("path", ["/static/../api.py", "/static/%2e%2e/api.py", "/static//etc/passwd"])
 def test_no_path_of_a_request_reaches_files(farm, path):
     client, _ = farm

@@ -1,5 +1,6 @@
 // The page: what is open, what the server sends, and what people do.
 
+import { loadCharts } from "./charts.js";
 import { STATES, make, sign } from "./format.js";
 import { Inbox } from "./inbox.js";
 import { MachineView } from "./machine.js";
@@ -11,7 +12,7 @@ const kept = {
   set(name, value) { try { localStorage.setItem(`momostream.${name}`, value); } catch { /* storage is switched off */ } },
 };
 
-const page = { about: null, feed: null, machine: null, health: "", search: "", events: null, rows: null, kind: null, range: [0, 60] };
+const page = { about: null, feed: null, machine: null, health: "", search: "", events: null, rows: null, kind: null, range: [0, 0] };
 
 async function get(path, options) {
   const answer = await fetch(path, options);
@@ -50,6 +51,7 @@ function route() {
       $("main").focus({ preventScroll: true });
       tiles.drawAll();
     }
+    tiles.look();
   }
   document.title = page.about.title;
   listen();
@@ -73,6 +75,10 @@ function listen() {
   clearTimeout(soon);
   if (page.events) page.events.close();
   if (document.hidden || !page.feed) return;
+  if (page.machine && !window.uPlot) {
+    loadCharts().then(listen, () => setTimeout(listen, 2000));
+    return;
+  }
   const [from, to] = page.machine ? [0, 0] : page.range;
   const query = new URLSearchParams({ feed: page.feed.name, from, to });
   if (page.search) query.set("search", page.search);

@@ -3,6 +3,21 @@
 /* global uPlot */
 import { colour, isDate, make, number, time } from "./format.js";
 
+// The library of charts, which tiles do not need: fetched when a machine is opened.
+let library = null;
+export function loadCharts() {
+  const loaded = (element, parent) => new Promise((done, failed) => {
+    element.onload = done;
+    element.onerror = () => { library = null; failed(new Error("the charts could not be loaded")); };
+    parent.append(element);
+  });
+  library ||= Promise.all([
+    loaded(make("link", { rel: "stylesheet", href: "static/uplot/uplot.css" }), document.head),
+    loaded(make("script", { src: "static/uplot/uplot.js" }), document.head),
+  ]);
+  return library;
+}
+
 const faded = (name, share) => `color-mix(in srgb, ${colour(name)} ${share}%, transparent)`;
 
 // Canvas cannot always parse color-mix: let the browser compute it.

@@ -12,7 +12,7 @@ export class Tiles {
     this.order = [];
     this.first = 0;
     this.total = 0;
-    this.range = [0, 60];
+    this.range = [0, 0];
     this.about = { units: {}, targets: [] };
     this.waiting = false;
     const look = () => this.lookSoon();
@@ -35,14 +35,17 @@ export class Tiles {
     const gap = parseFloat(style.rowGap) || 0;
     const height = (sample ? sample.offsetHeight : 150) + gap;
     const top = -this.grid.getBoundingClientRect().top;
-    const start = Math.max(0, Math.floor(top / height) - 1) * columns;
-    const stop = (Math.ceil((top + innerHeight) / height) + 1) * columns;
+    const start = Math.max(0, Math.floor(top / height)) * columns;
+    const stop = Math.ceil((top + innerHeight) / height) * columns;
     this.height = height;
     this.columns = columns;
     this.pad();
-    if (start !== this.range[0] || stop !== this.range[1]) {
-      this.range = [start, stop];
-      this.onRange(start, stop);
+    const [from, to] = this.range;
+    // With two rows more on each side: asking again, for each row that comes into sight, would send the others again.
+    const more = 2 * columns;
+    if (start < from || stop > to || to - from > stop - start + 3 * more) {
+      this.range = [Math.max(0, start - more), stop + more];
+      this.onRange(...this.range);
     }
   }
 

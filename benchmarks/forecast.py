@@ -140,7 +140,7 @@ class InOrder:
 
 
 def ours(feed: Series, model: str, horizon: int, seed: int, **settings: Any) -> Momostream:
-    """The model of this name: momostream with its defaults, without circuits, or without timestamps."""
+    """The model of this name: momostream with its defaults, without Gaussian processes, or without timestamps."""
     if model == "momostream_linear":
         from momostream.horizon.settings import LINEAR
 
@@ -323,7 +323,7 @@ def quick_scores(
     feed, horizon
         A case of `benchmarks.data.FORECASTS`; by default its first horizon.
     model
-        One of momostream's: with defaults, without circuits or without timestamps.
+        One of momostream's: with defaults, without Gaussian processes or without timestamps.
     every
         1: all origins are scored, with those of young models and the slowest rows. `STRIDE`: every fifth is forecast
         and scored, as are the rivals it is compared with.

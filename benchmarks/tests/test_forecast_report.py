@@ -58,9 +58,9 @@ def test_all_promises_are_kept_by_a_model_that_is_better_everywhere():
         ({"crps": 0.381}, "CRPS at most 0.95 times"),
         ({"crps": 0.401}, "CRPS at most 1.00 times"),
         ({"mae": 0.51}, "MAE at most 1.01 times"),
-        ({"rmse": 0.687}, "RMSE with circuits at least 2 %"),
-        ({"rmse": 0.704}, "RMSE with circuits never more"),
-        ({"crps": 0.403}, "CRPS with circuits never more"),
+        ({"rmse": 0.687}, "RMSE with Gaussian processes at least 2 %"),
+        ({"rmse": 0.704}, "RMSE with Gaussian processes never more"),
+        ({"crps": 0.403}, "CRPS with Gaussian processes never more"),
     ],
 )
 def test_scores_miss(change, words):
@@ -163,7 +163,7 @@ def test_halves_stand_side_by_side():
     summary = [[cell.strip() for cell in row.strip("|").split("|")] for row in part.splitlines() if "| RMSE |" in row]
     assert summary == [["RMSE", "0 of 1", "1.200", "1 of 1", "0.857", "1 of 2", "1.014"]]
     assert cells(text, "By rival: geometric mean of ratios, share of wins", "var")[1] == "1.200, 0 of 1"
-    assert cells(text, "With and without circuits", "etth1")[3] == "0.909"
+    assert cells(text, "With and without Gaussian processes", "etth1")[3] == "0.909"
     assert cells(text, "Young models", "etth1")[1:6] == ["1.000", "0.900", "0.800", "", "0.500 / 0.900 / 0.990"]
     assert cells(text, "The slowest row", "etth1")[1:5] == ["4.0", "1,008", "3", "12"]
 

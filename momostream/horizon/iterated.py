@@ -27,6 +27,8 @@ Array = NDArray[np.float64]
 MOST_ROWS, MOST_FEATURES = 6, 72
 # The penalty, in rows of its feature; features and changes are cut at this many times their usual size.
 PENALTY, REACH = 10.0, 6.0
+# Most rows that are learnt again at once, so that there is no pause.
+MOST_AGAIN = 512
 # Rows after which weights are refreshed at the latest.
 REFRESH = 64
 # A correlation matrix with a smaller pivot than this is not solved: the features follow from each other.
@@ -82,15 +84,26 @@ class IteratedLags:
         if not self._is_complete:
             self.centre = np.where(np.isnan(self.centre) & (past.is_known > 0.0), past.values, self.centre)
             self._find_origin()
-        if not iterated_learn(
-            past.series, past.first, past.last, self.n_changes, ahead.terms[0], self._origin,
-            past.observed[past.last], self.n_rows, REACH, self.W[0], self._f, self._change, self.squares, self.A,
-            self.C,
-        ):  # fmt: skip
+        if not self._learn_row(past, past.last, ahead.terms[0]):
             return
         self.n_rows += 1
         self._since += 1
         if self.n_rows >= ENOUGH_TO_SOLVE and self._since >= min(REFRESH, 1 + self.n_rows // 8):
+            self._solve()
+
+    def _learn_row(self, past: Past, row: int, terms: Array) -> int:
+        """Add a row of the past, whose calendar is ``terms``; returns whether there was anything to learn."""
+        return iterated_learn(
+            past.series, past.first, row, self.n_changes, terms, self._origin, past.observed[row], self.n_rows, REACH,
+            self.W[0], self._f, self._change, self.squares, self.A, self.C,
+        )  # fmt: skip
+
+    def learn_again(self, past: Past) -> None:
+        """Forget all, and learn the newest rows of the past again: their calendar has become known."""
+        self.A[:], self.C[:], self.squares[:], self.n_rows = 0.0, 0.0, 0.0, 0
+        for row in range(max(past.first, past.last + 1 - MOST_AGAIN), past.last + 1):
+            self.n_rows += self._learn_row(past, row, past.inputs[row, 0, past.inputs.shape[2] - self.n_terms :])
+        if self.n_rows >= ENOUGH_TO_SOLVE:
             self._solve()
 
     def _find_origin(self) -> None:

@@ -39,8 +39,8 @@ log = logging.getLogger("momostream")
 
 # Longest forecasts that are all learnt from, in steps; of longer ones every second, third...
 EVERY_STEPS = 24
-# Rows that are searched for a season, and the row of the first search; the next is due when their number has doubled.
-SEASON_ROWS, FIRST_SEARCH = 1024, 64
+# Rows that are searched for a season, the row of the first search, and by how much their number has grown at the next.
+SEASON_ROWS, FIRST_SEARCH, SEARCH_GROWTH = 1024, 64, 1.5
 # Waves of a season that is not that of a calendar.
 N_WAVES = 4
 
@@ -110,7 +110,7 @@ class HorizonModel:
         if settings.seasons:
             self._set_seasons(settings.seasons)
         # The calendar of the newest row, and its forecast; None until it is made.
-        self._ahead = self._own_calendar()
+        self._ahead = self._own_calendar(0)
         self._made: MadeForecast | None = None
 
     def _capacity(self) -> int:
@@ -137,7 +137,7 @@ class HorizonModel:
     def learn(self, y: Array, x: Array, ahead: Ahead | None = None) -> None:
         """Learn the next row: values of series and inputs, NaN if missing, and the calendar if there is one."""
         H, now = self.settings.horizon, self.past.n_rows
-        self._ahead = self._own_calendar() if ahead is None else ahead
+        self._ahead = self._own_calendar(now) if ahead is None else ahead
         if np.isnan(y).all() and np.isnan(x).all():
             self.skip(self._ahead.terms[:1])
             self._see(now % H)
@@ -173,16 +173,16 @@ class HorizonModel:
         nothing, no_inputs = np.full(self.n_series, np.nan), np.full(self.inputs.n_columns, np.nan)
         for terms in X:
             if not self.has_calendar:
-                terms = self._own_calendar().terms[0]
+                terms = self._own_calendar(self.past.n_rows).terms[0]
             self.past.append(nothing, np.concatenate([no_inputs, terms]))
         self._made = None
 
-    def _own_calendar(self) -> Ahead:
-        """The calendar of the next row, in a model that has none: the waves of the season, zero until it is known."""
+    def _own_calendar(self, row: int) -> Ahead:
+        """The calendar of a row in a model that has none: the waves of the season, zero until it is known."""
         n = 1 + self.settings.horizon
         terms = np.zeros((n, self.n_terms))
         if self.seasons and not self.has_calendar:
-            terms = waves_of(self.seasons[0], self.past.n_rows, n)
+            terms = waves_of(self.seasons[0], row, n)
         return Ahead(terms, np.zeros(n, dtype=np.int64))
 
     def _learn_forecasts(self, y: Array, now: int) -> None:
@@ -231,7 +231,7 @@ class HorizonModel:
 
     def _search_season(self) -> None:
         past = self.past
-        self._next_search *= 2
+        self._next_search = int(SEARCH_GROWTH * self._next_search)
         season = find_season(past.series[max(past.last + 1 - SEASON_ROWS, past.first) : past.last + 1, 0])
         found = () if season is None else (season, 2 * season)
         # One search may find a season by chance: it counts when the next one finds it, too.
@@ -245,10 +245,21 @@ class HorizonModel:
         if self.experts.own is not None:
             self.experts.own.set_seasons((*seasons, ALIKE) if self.has_calendar else seasons)
         if self.settings.seasons is None:
+            if not self.has_calendar:
+                self._fill_waves()
             # Circuits learn again from here on, with the season among their coordinates.
             self.features.set_season(seasons[0] if seasons else None)
             self.experts.start_circuits()
             self.ring.seen[:] = -1
+
+    def _fill_waves(self) -> None:
+        """Give the remembered rows the waves of a season that has just been found, and learn from them again."""
+        past = self.past
+        n = past.last + 1 - past.first
+        past.inputs[past.first : past.last + 1, 0, -self.n_terms :] = waves_of(self.seasons[0], past.n_rows - n, n)
+        self._ahead = self._own_calendar(past.n_rows - 1)
+        if self.experts.iterated is not None:
+            self.experts.iterated.learn_again(past)
 
     # ------------------------------------------------------------------ forecasting
 

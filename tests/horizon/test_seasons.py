@@ -28,6 +28,20 @@ def test_a_long_period_with_noise_is_found_but_for_a_row():
         assert find_season(wave(96, 1024, 0.03, seed, 2)) == pytest.approx(96, abs=2)
 
 
+def test_a_long_season_that_changes_of_one_row_do_not_show():
+    for seed in range(3):
+        noise = np.random.default_rng(seed).normal(size=(1024, 2))
+        t = np.arange(1024.0)[:, None]
+        assert find_season(np.sin(2.0 * np.pi * t / 120) + 0.3 * noise) == pytest.approx(120, abs=3)
+
+
+def test_of_many_series_some_are_searched():
+    Y = np.column_stack([wave(24, 400, 0.05), np.random.default_rng(0).normal(size=(400, 49)).cumsum(axis=0)])
+    assert find_season(Y[:, :4]) == 24
+    assert find_season(np.repeat(Y[:, :1], 50, axis=1)) == 24
+    assert find_season(Y) is None
+
+
 def test_a_pattern_of_any_shape():
     rng = np.random.default_rng(0)
     Y = np.tile(rng.normal(size=(31, 2)), (12, 1)) + 0.1 * rng.normal(size=(372, 2))

@@ -22,7 +22,6 @@ __all__ = [
     "learn_leaf_rows",
     "measure_leaf",
     "predict_leaf",
-    "predict_leaf_rows",
     "rebuild_leaf",
 ]
 
@@ -123,19 +122,6 @@ def rebuild_leaf(kind, linear, noise, discount, start, stop, X, Y, inputs, gaps,
             return NOT_POSITIVE_DEFINITE
         learn_leaf(i, discount, Y[i], v, work, outputs, S, Z, L)
     return OK
-
-
-@kernel(
-    both(
-        lambda f: void(
-            i8, f8, f8, i8, ro(2), ro(2), ro(2), ro(2), ro(1, f), ro(2), ro(2), rw(1, f), rw(1), rw(2), rw(2)
-        )
-    )
-)  # fmt: skip
-def predict_leaf_rows(kind, linear, noise, n, X, inputs, outputs, S, L, Z, gaps, v, work, location, std):
-    """As `predict_leaf` for many rows; `location` and `std` have one line each."""
-    for i in range(X.shape[0]):
-        predict_leaf(kind, linear, noise, n, X[i], inputs, outputs, S, L, Z, gaps, v, work, location[i], std[i])
 
 
 @kernel(

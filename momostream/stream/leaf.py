@@ -29,13 +29,11 @@ from momostream.gp.scaling import standardisation
 from momostream.kernels.book import AddressBook
 from momostream.kernels.covariance import covariance_column
 from momostream.kernels.leaf import (
-    LEAST_SQUARE,
     learn_block,
     learn_leaf,
     learn_leaf_rows,
     measure_leaf,
     predict_leaf,
-    predict_leaf_rows,
     rebuild_leaf,
 )
 from momostream.kernels.scalar import NU0, OK, SCALE0
@@ -441,25 +439,6 @@ class Leaf:
             return False
         self.blocks.append((n, n + more))
         return True
-
-    def predict_rows(self, X: Array, location: Array, std: Array) -> None:
-        """Set location and standard deviation of many rows, each given the rows of the leaf."""
-        factor, n = self.lend(), self.n_rows
-        if len(X) < LARGE:
-            self.token = NO_TOKEN
-            predict_leaf_rows(
-                factor.kind, factor.linear, factor.noise, n, X, self.inputs, self.outputs, factor.S, factor.L,
-                factor.Z, factor.gaps, factor.v, self.work, location, std,
-            )  # fmt: skip
-            return
-        _, V, prior = factor.project_rows(X)
-        c = np.maximum(factor.noise + prior - np.einsum("ij,ij->j", V, V), factor.noise)
-        variance = np.repeat(c[:, None], len(self.targets), axis=1)
-        if len(factor.gaps):
-            variance += (V**2).T @ factor.gaps[:n]
-        location[:] = self.outputs[0] + self.outputs[1] * (V.T @ factor.Z[:n])
-        square = np.maximum(self.outputs[2] / self.outputs[3], LEAST_SQUARE)
-        std[:] = self.outputs[1] * np.sqrt(variance * square)
 
     def similarity(self, X: Array, x: Array) -> Array:
         """Correlation of a point with each of the rows ``X``, between 0 and 1."""

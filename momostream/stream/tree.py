@@ -29,6 +29,7 @@ from momostream.stream.restoring import check_node, check_table
 from momostream.stream.routes import Routes
 from momostream.stream.rows import RowStore
 from momostream.stream.splits import split
+from momostream.stream.together import predict_together
 from momostream.stream.tokens import NO_TOKEN, StaleTokenError, next_token
 
 __all__ = ["GONE", "Bundle", "Gate", "Node", "Sum", "Tree"]
@@ -337,16 +338,19 @@ class Tree:
 
     def predict_rows(self, X: Array, location: Array, std: Array) -> None:
         """Set location and standard deviation ``(n, n_targets)`` of many rows."""
+        leaves: list[Leaf] = []
+        parts: list[Positions] = []
         for leaf, inside in self._routed(X, np.arange(len(X))):
             if leaf is None:
                 for i in inside:
                     self.predict(X[i], location[i], std[i], next_token())
                 continue
-            if not leaf.built:
+            if leaf.factor is None or leaf.factor.n_rows != leaf.n_rows:
                 self._lend(leaf)
-            part = np.empty((2, len(inside), location.shape[1]))
-            leaf.predict_rows(X[inside], part[0], part[1])
-            location[inside], std[inside] = part
+            leaves.append(leaf)
+            parts.append(inside)
+        if leaves:
+            predict_together(leaves, parts, X, location, std)
 
     def _routed(self, X: Array, rows: Positions) -> list[tuple[Leaf | None, Positions]]:
         """Leaves with the rows that reach them; None for rows that reach more than one leaf."""

@@ -118,7 +118,8 @@ class RegressorBatches(StreamingEstimator):
         """Predict the rows of a table, each as if it were the next one.
 
         For alternatives at the present time, not for a stretch of the future: to the experts on lags, each of these
-        rows follows the last row learnt.
+        rows follows the last row learnt. Means are those of `predict_one` to the round-off of single precision, in
+        which leaves with noise solve.
 
         Returns
         -------

@@ -33,7 +33,7 @@ from momostream.kernels.scalar import TINY, TINY_SINGLE
 __all__ = ["FEW", "TILE", "predict_leaves", "project_tile", "solve_tile"]
 
 # Columns of a tile: a constant, so that loops over them have no remainder. Fewer rows than `FEW` go one by one.
-TILE, FEW = 32, 12
+TILE, FEW = 32, 16
 
 
 @kernel(both(lambda f: void(ro(1, f), i8, rw(2, f))))

@@ -27,15 +27,20 @@ from llvmlite import binding
 from numba.core import config
 
 try:
-    # Private to numba. Without them each process compiles for itself; tests/kernels/test_code.py says when they go.
+    # Private to numba. Without them each process compiles for itself; tests/kernels/test_compile.py says when they go.
     from numba.core.caching import NullCache
-    from numba.core.codegen import get_host_cpu_features
-    from numba.core.compiler import CompileResult
+    from numba.core.codegen import JITCodeLibrary, JitEngine, get_host_cpu_features
+    from numba.core.compiler import CompileResult, compile_result
     from numba.core.serialize import dumps
 
-    has_internals = all(hasattr(CompileResult, name) for name in ("_reduce", "_rebuild"))
+    _PRIVATE = {
+        CompileResult: ("_reduce",),
+        JitEngine: ("_load_defined_symbols",),
+        JITCodeLibrary: ("_finalize_final_module", "_get_module_for_linking", "_set_compiled_object"),
+    }
+    has_internals = all(hasattr(owner, name) for owner, names in _PRIVATE.items() for name in names)
 except ImportError:  # pragma: no cover
-    NullCache, has_internals = object, False
+    NullCache, JITCodeLibrary, has_internals = object, object, False
 
 __all__ = ["BASELINE", "SHIPPED", "CodeFiles", "extensions", "has_internals", "identity", "target", "writable_folder"]
 
@@ -222,13 +227,12 @@ class CodeFiles(NullCache):  # type: ignore[misc, unused-ignore]
 
     def load_overload(self, signature: Any, context: Any) -> Any:
         """The compiled kernel, or None if there is none that fits."""
-        context.refresh()
         # Code for the target comes from workers and wheels; without them, a process compiles for its own processor.
         for processor in dict.fromkeys((target(), context.codegen().magic_tuple()[1:])):
             name = self._file_name(signature, processor)
             for folder in folders():
                 if (data := _read(folder / name)) is not None:
-                    return CompileResult._rebuild(context, *pickle.loads(data))
+                    return _loaded(context, data)
         return None
 
     def save_overload(self, signature: Any, result: Any) -> None:
@@ -251,6 +255,61 @@ class CodeFiles(NullCache):  # type: ignore[misc, unused-ignore]
         about = repr((self._identity, str(signature), tuple(processor), _versions()))
         number = self._signatures.index(signature)
         return f"{self._name}-{number}-{hashlib.sha256(about.encode()).hexdigest()[:20]}.code"
+
+
+class _Library(JITCodeLibrary):  # type: ignore[misc, unused-ignore]
+    """Machine code from disk. Its bitcode is parsed only when a kernel that calls it is compiled.
+
+    Parameters
+    ----------
+    codegen, name
+        As numba makes its libraries.
+    code, bitcode
+        Machine code, and what callers link.
+    """
+
+    def __init__(self, codegen: Any, name: str, code: bytes, bitcode: bytes) -> None:
+        super().__init__(codegen, name)
+        self._bitcode = bitcode
+        self.enable_object_caching()
+        self._set_compiled_object(code)
+        self._finalize_final_module()
+
+    def _get_module_for_linking(self) -> Any:
+        if self._shared_module is None:
+            self._shared_module = binding.parse_bitcode(self._bitcode)
+            self._codegen._engine._load_defined_symbols(self._shared_module)
+        return self._shared_module
+
+
+def _loaded(context: Any, data: bytes) -> Any:
+    """The compiled kernel that `CompileResult._reduce` has written.
+
+    As `CompileResult._rebuild` does it, without what only compiling needs: bitcode and numba's tables of all functions
+    and types. They took three quarters of the time, and numba fills the tables itself before it compiles.
+    """
+    libdata, descriptor, environment, signature, is_object, lifted, annotation, init, others = pickle.loads(data)
+    codegen = context.codegen()
+    name, _, (code, bitcode) = libdata
+    library = _Library(codegen, name, code, bitcode)
+    codegen._engine._defined_symbols.add(descriptor.llvm_cpython_wrapper_name)
+    result = compile_result(
+        target_context=context,
+        typing_context=context.typing_context,
+        library=library,
+        environment=environment,
+        entry_point=context.get_executable(library, descriptor, environment),
+        fndesc=descriptor,
+        signature=signature,
+        objectmode=is_object,
+        lifted=lifted,
+        type_annotation=annotation,
+        reload_init=init,
+        referenced_envs=others,
+    )
+    for other in others:
+        codegen.set_env(other.env_name, other)
+    return result
 
 
 def _read(path: Path) -> bytes | None:

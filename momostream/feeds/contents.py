@@ -136,7 +136,8 @@ class ValueMessages(Messages):
             name = next((name for name in self._value_names if name in found), None)
             if name is None:
                 raise BadRow(f"the value is missing: expected a field {' or '.join(self._value_names)}", column)
-            found[column] = found[name]
+            # The topic says which column this is, whatever a field of this name holds.
+            found |= {column: found[name], COLUMN: column}
         else:
             found = {**beside, column: _scalar(text)}
         assert self.time is not None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from datetime import datetime
 from difflib import get_close_matches
@@ -61,9 +62,10 @@ def column_names(cells: list[str]) -> tuple[str, ...]:
     """Names of the columns, from the cells of a header."""
     names = tuple(cell.strip() for cell in cells)
     named = [name for name in names if name]
-    for name in named:
-        if named.count(name) > 1:
-            raise BadRow("the name occurs twice", name)
+    # Not by a search for each: a header may have a hundred thousand names.
+    twice = next((name for name, n in Counter(named).items() if n > 1), None)
+    if twice is not None:
+        raise BadRow("the name occurs twice", twice)
     if not named:
         raise BadRow("no column has a name")
     # Whole numbers are names that pandas gives to columns.

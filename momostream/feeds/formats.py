@@ -223,8 +223,9 @@ def read_epoch(number: float) -> datetime:
     per_microsecond = next((units for least, units in _EPOCH_UNITS if abs(number) >= least), 1e-6)
     try:
         return _1970 + timedelta(microseconds=round(number / per_microsecond))
-    except OverflowError:
-        raise BadRow(f"{number:g} is not a time since 1970") from None
+    except (OverflowError, ValueError):
+        # Integers may be too large for a float, and floats may be NaN.
+        raise BadRow(f"{shown(number)} is not a time since 1970") from None
 
 
 class Format(Protocol):
@@ -295,9 +296,11 @@ class Csv:
 
     def choose(self, readings: Sequence[str], time: str | None, key: str | None) -> None:
         """Settle which columns are read."""
-        self._readings = [(name, self.columns.index(name)) for name in readings]
-        self._time_index = 0 if time is None else self.columns.index(time)
-        self._key_index = 0 if key is None else self.columns.index(key)
+        # Not by a search for each: there may be many columns. Only unnamed ones share a name.
+        at = {name: index for index, name in reversed(list(enumerate(self.columns)))}
+        self._readings = [(name, at[name]) for name in readings]
+        self._time_index = 0 if time is None else at[time]
+        self._key_index = 0 if key is None else at[key]
 
     def fields(self, cells: list[str]) -> dict[str, Any]:
         """Cells by column."""

@@ -48,6 +48,8 @@ def read_line_protocol(line: str) -> tuple[str, dict[str, str], dict[str, Any], 
     if len(parts) not in {2, 3}:
         raise BadRow("is not line protocol: expected a measurement with tags, fields, and a timestamp")
     names = _split(parts[0], ",")
+    if not names:
+        raise BadRow("the measurement is missing")
     tags = dict(_pair(tag, "tag") for tag in names[1:])
     fields = {name: _field(name, text) for name, text in (_pair(each, "field") for each in _split(parts[1], ","))}
     try:

@@ -103,6 +103,13 @@ def test_values_that_cannot_be_read():
         assert "is text, not a number" in event(stamped, payload, BESIDE.items()).reason
 
 
+@pytest.mark.parametrize("column", ["wind", "nowhere", ["power"], None])
+def test_a_field_called_column_changes_no_column(column):
+    """It once ended the run with a KeyError, or gave the value to another column."""
+    found = event(VALUES, {"value": 4.5, "ts": 1_700_000_000, "column": column}, BESIDE.items())
+    assert found.values == {"power": 4.5}
+
+
 @pytest.mark.parametrize(
     ("pattern", "what"), [("a/{b}c", "whole level"), ("{a}/{a}", "occurs twice"), ("a/{}", "whole level")]
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import gzip
 import io
+import time
 
 import pytest
 
@@ -183,3 +184,15 @@ def test_the_extension_decides(tmp_path):
         assert feed.columns == ("{a", "b")
     with Feed(path, format="jsonl") as feed, pytest.raises(FeedError, match="row 1: is not JSON"):
         list(feed)
+
+
+def test_a_header_of_very_many_names_takes_no_longer_than_a_line():
+    """A search for each name among all would take a quarter of an hour."""
+    names = ["time", "power", *(f"c{n}" for n in range(120_000))]
+    data = ",".join(names) + "\n2024-03-01," + ",".join(["1"] * (len(names) - 1)) + "\n"
+    assert len(data) < 2 * MAX_LINE
+    began = time.process_time()
+    (row,) = read(data)
+    assert len(row.values) == len(names) - 1 and time.process_time() - began < 20.0
+    with pytest.raises(FeedError, match="'c7': the name occurs twice"):
+        read(data.replace("c99999", "c7"))

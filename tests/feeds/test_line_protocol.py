@@ -53,7 +53,7 @@ def test_units_of_times(tmp_path):
 
 def test_bad_lines(tmp_path):
     path = tmp_path / "rows.lp"
-    path.write_text("farm power=1 1700000000000000000\nfarm\nfarm power=x 1\nfarm power=1 soon\n")
+    path.write_text("farm power=1 1700000000000000000\nfarm\nfarm power=x 1\nfarm power=1 soon\n, power=1\n")
     with Feed(path, ["power"]) as feed:
         first, *rejected = feed.events()
     assert first.values == {"power": 1.0} and all(isinstance(event, Rejected) for event in rejected)
@@ -61,6 +61,7 @@ def test_bad_lines(tmp_path):
         "is not line protocol: expected a measurement with tags, fields, and a timestamp",
         "column 'power': 'x' is not a value",
         "'soon' is not a timestamp",
+        "the measurement is missing",
     ]
 
 
@@ -82,3 +83,12 @@ def test_the_parser_is_that_of_pushed_rows():
     from momostream.serve import push
 
     assert push.read_line_protocol is read_line_protocol
+
+
+@pytest.mark.parametrize("stamp", ["9" * 400, "-" + "9" * 400, "9" * 30])
+def test_a_timestamp_beyond_all_floats_is_a_bad_row(tmp_path, stamp):
+    path = tmp_path / "rows.lp"
+    path.write_text(f"farm power=1 1700000000000000000\nfarm power=1 {stamp}\n")
+    with Feed(path, ["power"]) as feed:
+        _, rejected = feed.events()
+    assert isinstance(rejected, Rejected) and "is not a time since 1970" in rejected.reason

@@ -135,7 +135,7 @@ def open_fleet(
             yield fleet
         return
     with Store(store) as opened:
-        about = opened.notes.get("about") or {}
+        about = about_of(opened)
         # Under "kin" in files: they were written before the option was called --warm-start.
         now: dict[str, Any] = {"plan": dict(vars(plan)), "settings": settings, "share": share, "kin": warm_start}
         if about:
@@ -146,6 +146,17 @@ def open_fleet(
         with Fleet(make_model(plan, settings), store=opened, memory_budget=memory, warm_start=warm_start) as fleet:
             fleet.about = now | {"settings": settings}
             yield fleet
+
+
+def about_of(store: Store) -> dict[str, Any]:
+    """What a store knows about the run that wrote it; empty before the first run."""
+    from momostream.storage.restoring import check_about
+    from momostream.storage.store import StoreError
+
+    try:
+        return check_about(store.notes.get("about") or {})
+    except ValueError as error:
+        raise StoreError(f"{store.path}: {error}") from error
 
 
 def may_change_columns(before: dict[str, Any], asked: dict[str, Any]) -> bool:
@@ -240,4 +251,4 @@ def load_models(path: Path, key: str | None) -> Iterator[SavedModel]:
                 f"{path}: no model for key {key!r}{_did_you_mean(str(key), [str(name) for name in known])}"
             )
         for name in wanted:
-            yield SavedModel(name, store.load(name), store.notes.get("about") or None)
+            yield SavedModel(name, store.load(name), about_of(store) or None)

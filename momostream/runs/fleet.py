@@ -21,7 +21,8 @@ from momostream.estimators.regressor import LEAST_PARAMETER, MOMoGPRegressor
 from momostream.estimators.vocabulary import Vocabulary
 from momostream.storage.blocks import Packed
 from momostream.storage.keys import is_side_key, side_key
-from momostream.storage.store import DeadLetter, Key, Output, Position, Store, plain_key
+from momostream.storage.restoring import check_fleet
+from momostream.storage.store import DeadLetter, Key, Output, Position, Store, StoreError, plain_key
 
 if TYPE_CHECKING:
     from momostream.storage.blocks import Model
@@ -127,7 +128,10 @@ class Fleet:
         # By key, newest last: lengthscales by input, and noise, from which new models start.
         self._donors: OrderedDict[Key, tuple[dict[Any, float], float]] = OrderedDict()
         if store is not None:
-            self._read_notes(store.notes)
+            try:
+                self._read_notes(store.notes)
+            except ValueError as error:
+                raise StoreError(f"{store.path}: {error}") from error
 
     @property
     def kin(self) -> bool:
@@ -438,6 +442,7 @@ class Fleet:
         }
 
     def _read_notes(self, notes: Mapping[str, Any]) -> None:
+        check_fleet(notes)
         self.about = dict(notes.get("about", {}))
         for key, names, values in notes.get("kin", []):
             *lengths, noise = values.tolist()

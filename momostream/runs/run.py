@@ -38,6 +38,7 @@ from momostream.runs.plan import Plan, Step, forecast_after, take_rows
 from momostream.runs.results import Results
 from momostream.runs.scores import Track
 from momostream.storage.container import FileFormatError
+from momostream.storage.models import MISFITS
 from momostream.storage.store import DeadLetter, Position
 
 if TYPE_CHECKING:
@@ -238,7 +239,10 @@ class Run:
                 # With other targets, scores begin afresh.
                 if track.targets == self.plan.targets:
                     self.results.track = track
-        except (KeyError, TypeError) as error:
+        except FeedError:
+            # Not the feed of that run.
+            raise
+        except MISFITS as error:
             raise FileFormatError(f"the run in this store does not fit this version ({error})") from error
 
     # ------------------------------------------------------------------ read

@@ -16,6 +16,7 @@ from momostream import __version__
 from momostream.storage import container
 from momostream.storage.blocks import digest
 from momostream.storage.lines import LINES
+from momostream.storage.restoring import check_totals
 
 __all__ = ["Database", "StoreError", "as_bytes", "checksum", "digest_number"]
 
@@ -98,6 +99,8 @@ class Database:
     def _connect(self, path: Path, mode: str) -> sqlite3.Connection:
         db = sqlite3.connect(f"{path.as_uri()}?mode={mode}", uri=True, timeout=self.timeout, isolation_level=None)
         db.execute("PRAGMA cell_size_check=ON")
+        # Whatever else the file defines may not call functions that reach beyond it.
+        db.execute("PRAGMA trusted_schema=OFF")
         return db
 
     def _beside(self, ending: str) -> Path:
@@ -171,6 +174,10 @@ class Database:
         self._format = version
         mixed = 0
         with self._snapshot() as db:
+            # A view may never end, and a trigger changes what was not asked for.
+            others = db.execute("SELECT type, name FROM sqlite_master WHERE type IN ('view', 'trigger')").fetchone()
+            if others is not None:
+                raise self._corrupted("it has the {} {!r}".format(*others))
             for query in ("SELECT key, checksum FROM models", "SELECT name, position FROM sources"):
                 for row in db.execute(query):
                     mixed ^= digest_number(*row)
@@ -260,8 +267,7 @@ class Database:
         """Number of the next model, one digest of models and sources, last and last removed line of each table."""
         if self._open_totals:
             return self._open_totals
-        totals: dict[str, int] = container.loads(as_bytes(self._meta("totals")), "totals")[1]
-        return totals
+        return check_totals(container.loads(as_bytes(self._meta("totals")), "totals")[1])
 
     def _corrupted(self, what: str) -> StoreError:
         return StoreError(f"{self.path}: corrupted, or not a momostream store: {what}; restore it from a copy")

@@ -9,8 +9,10 @@ import json
 import zlib
 from collections.abc import Iterator
 from operator import index
+from types import UnionType
 from typing import Any, NamedTuple
 
+from momostream.storage.container import FileFormatError
 from momostream.storage.keys import Key, key_from_text, key_text
 
 __all__ = [
@@ -30,6 +32,8 @@ __all__ = [
 LINES = ("outputs", "alarms", "dead")
 # Lines of a page: predictions resemble each other, and take a fifth of the space when compressed together.
 PAGE_LINES = 1000
+# Bytes of a page that is read. A few bytes could unpack to a thousand times as many.
+MOST_PAGE_BYTES = 1 << 28
 
 
 class Output(NamedTuple):
@@ -73,12 +77,22 @@ class Page(NamedTuple):
 
     def is_next_after(self, number: int) -> bool:
         """Whether the page is as it was written, and no line is missing between this number and its first."""
-        return self.crc == _crc(tuple(self[:3])) and self.last - self.n <= number
+        is_whole = type(self.last) is int and type(self.n) is int and isinstance(self.packed, bytes)
+        return is_whole and self.crc == _crc(tuple(self[:3])) and 0 <= self.last - self.n <= number
 
-    def lines(self) -> Iterator[tuple[Any, ...]]:
+    def lines(self) -> Iterator[tuple[int, Any]]:
         """Numbers and contents of the lines."""
-        for number, line in enumerate(json.loads(zlib.decompress(self.packed)), self.last - self.n + 1):
-            yield number, *line
+        unpacker = zlib.decompressobj()
+        text = unpacker.decompress(self.packed, MOST_PAGE_BYTES)
+        if not unpacker.eof:
+            raise FileFormatError("a page of lines is cut off, or unpacks to much more than it should")
+        try:
+            lines = json.loads(text)
+        except (ValueError, RecursionError) as error:
+            raise FileFormatError("a page of lines cannot be read") from error
+        if not isinstance(lines, list) or len(lines) != self.n:
+            raise FileFormatError(f"a page does not have its {self.n} lines")
+        yield from enumerate(lines, self.last - self.n + 1)
 
 
 def pages(last: int, lines: list[list[Any]]) -> Iterator[Page]:
@@ -98,10 +112,18 @@ def output_line(output: Output) -> list[Any]:
     return [key_text(output.key), int(index(output.offset)), _text(output.text, "output")]
 
 
-def output_from_line(line: list[Any]) -> Output:
+def output_from_line(line: Any) -> Output:
     """The prediction or alarm of a line."""
-    key, *rest = line
-    return Output(key_from_text(key), *rest)
+    key, offset, text = _parts(line, (str, int, str))
+    return Output(key_from_text(key), offset, text)
+
+
+def _parts(line: Any, kinds: tuple[type | UnionType, ...]) -> list[Any]:
+    """The parts of a line, which must be of these kinds."""
+    fits = isinstance(line, list) and len(line) == len(kinds) and all(map(isinstance, line, kinds))
+    if not fits:
+        raise FileFormatError("a line has other parts than written")
+    return list(line)
 
 
 def letter_line(letter: DeadLetter) -> list[Any]:
@@ -111,10 +133,10 @@ def letter_line(letter: DeadLetter) -> list[Any]:
     return [_text(letter.source, "source"), int(index(letter.offset)), key, *texts]
 
 
-def letter_from_line(line: list[Any]) -> DeadLetter:
+def letter_from_line(line: Any) -> DeadLetter:
     """The rejected row of a line."""
-    source, offset, key, *rest = line
-    return DeadLetter(source, offset, None if key is None else key_from_text(key), *rest)
+    source, offset, key, reason, row = _parts(line, (str, int, str | None, str, str))
+    return DeadLetter(source, offset, None if key is None else key_from_text(key), reason, row)
 
 
 def _text(value: Any, what: str) -> str:

@@ -20,11 +20,11 @@ import sqlite3
 import struct
 import time
 import zlib
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from momostream import __version__
 from momostream.storage import container
@@ -42,18 +42,21 @@ from momostream.storage.lines import (
     output_line,
     pages,
 )
+from momostream.storage.restoring import ENTRY_BYTES, check_contents, check_notes, check_position, check_times
 
 if TYPE_CHECKING:
     from momostream.storage.blocks import Model
 
 __all__ = ["LINES", "DeadLetter", "Key", "Output", "Position", "Store", "StoreError", "plain_key"]
 
+T = TypeVar("T")
 # Limits of a block: smaller than a part of an array may be, larger than the data stored beside each block.
 BLOCK_BYTES = (512, MOST_BYTES)
 # Seconds from one note of the number of lines to the next, and notes that are kept: those of five years.
 NOTE_SECONDS, MOST_NOTES = 3600.0, 50_000
 # A block in the table of contents: position within the model, digest.
 _ENTRY = struct.Struct("<q8s")
+assert _ENTRY.size == ENTRY_BYTES
 
 
 @dataclass(frozen=True)
@@ -250,8 +253,7 @@ class Store(Database):
     def _line_times(self, name: str) -> list[list[float]]:
         """By time, the number of lines of each table; stores of earlier versions have no such entry."""
         found = self._meta(name)
-        times: list[list[float]] = [] if found is None else container.loads(as_bytes(found), "times")[1]
-        return times
+        return [] if found is None else check_times(container.loads(as_bytes(found), "times")[1])
 
     def forget_before(self, at: float, tables: Collection[str] = LINES) -> None:
         """Remove lines that were committed before a time, in seconds since 1970, in the next commit.
@@ -373,6 +375,7 @@ class Store(Database):
         _, found, *values = row
         if checksum(key, *values) != found:
             raise self._corrupted(f"the model of {key_from_text(key)!r} is altered")
+        check_contents(values)
         number, _, _, contents = values
         return _ModelRow(found, number, dict(_ENTRY.iter_unpack(contents)))
 
@@ -450,7 +453,7 @@ class Store(Database):
             row = self._connection.execute("SELECT position FROM sources WHERE name = ?", [name]).fetchone()
             if row is None:
                 return None
-            return Position(**container.loads(as_bytes(row[0]), "source")[1])
+            return Position(**check_position(container.loads(as_bytes(row[0]), "source")[1]))
 
     def sources(self) -> list[Position]:
         """Positions of all sources at the last commit, by name."""
@@ -460,25 +463,22 @@ class Store(Database):
 
     def outputs(self, after: int = 0) -> Iterator[tuple[int, Output]]:
         """Predictions in order, with their numbers, from the first one after number ``after``."""
-        for number, *line in self._lines("outputs", after):
-            yield number, output_from_line(line)
+        yield from self._lines("outputs", after, output_from_line)
 
     def alarms(self, after: int = 0) -> Iterator[tuple[int, Output]]:
         """Alarms in order, with their numbers, from the first one after number ``after``."""
-        for number, *line in self._lines("alarms", after):
-            yield number, output_from_line(line)
+        yield from self._lines("alarms", after, output_from_line)
 
     def dead(self, after: int = 0) -> Iterator[tuple[int, DeadLetter]]:
         """Rejected rows in order, with their numbers, from the first one after number ``after``."""
-        for number, *line in self._lines("dead", after):
-            yield number, letter_from_line(line)
+        yield from self._lines("dead", after, letter_from_line)
 
     def count(self, table: str) -> int:
         """Number of lines that a table of `LINES` has had, including those that were removed."""
         with self._errors():
             return self._totals()[table]
 
-    def _lines(self, table: str, after: int) -> Iterator[tuple[Any, ...]]:
+    def _lines(self, table: str, after: int, read: Callable[[Any], T]) -> Iterator[tuple[int, T]]:
         # By pages: a reader that takes its time must not keep the writer from clearing its journal.
         query = f"SELECT * FROM {table} WHERE last > ? ORDER BY last LIMIT 1"
         while True:
@@ -490,17 +490,16 @@ class Store(Database):
                 return
             if row is None or not (page := Page(*row)).is_next_after(after):
                 raise self._corrupted(f"line {after + 1} of {table} is missing or altered")
-            for number, *line in page.lines():
-                if number > after:
-                    yield number, *line
+            with self._errors():
+                lines = [(number, read(line)) for number, line in page.lines() if number > after]
+            yield from lines
             after = page.last
 
     @property
     def notes(self) -> dict[str, Any]:
         """Plain data of the last commit that had notes."""
         with self._errors():
-            notes: dict[str, Any] = container.loads(as_bytes(self._meta("notes")), "notes")[1]
-            return notes
+            return check_notes(container.loads(as_bytes(self._meta("notes")), "notes")[1])
 
 
 def _span(number: int) -> tuple[int, int]:

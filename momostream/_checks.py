@@ -22,11 +22,13 @@ __all__ = [
     "at_least",
     "check",
     "check_array",
+    "check_finite",
     "check_indices",
     "check_settings",
     "check_state",
     "check_whole",
     "count",
+    "field_name",
     "flag",
     "instance_of",
     "like",
@@ -113,6 +115,19 @@ def names(*examples: str) -> Constraint:
         return are_names and 0 < len(value) == len(set(value))
 
     return Constraint(accepts, f"a tuple of different names such as {examples!r}")
+
+
+def field_name() -> Constraint:
+    """The name of a field of a row: anything that a dict takes as a key, except None."""
+
+    def accepts(value: Any) -> bool:
+        try:
+            hash(value)
+        except TypeError:
+            return False
+        return value is not None
+
+    return Constraint(accepts, "the name of a field")
 
 
 def instance_of(kind: type, words: str) -> Constraint:
@@ -227,6 +242,13 @@ def check_whole(part: str, values: Any, start: int, stop: int) -> None:
         wrong = values[~((values >= start) & (values < stop) & (np.floor(values) == values))]
     if len(wrong):
         raise ValueError(f"{part} is {wrong[0]}, expected a whole number from {start} to {stop - 1}")
+
+
+def check_finite(part: str, values: Any) -> None:
+    """Raise a ValueError that names a part of a file unless all its numbers are finite."""
+    wrong = np.extract(~np.isfinite(values), values)
+    if len(wrong):
+        raise ValueError(f"{part} is {wrong[0]}, expected finite numbers")
 
 
 def check_array(part: str, value: Any, shape: tuple[int | None, ...], dtype: DTypeLike = np.float64) -> None:

@@ -118,6 +118,7 @@ def _check(part: str, thing: Any, sizes: Mapping[str, int]) -> dict[str, int]:
 
 def _check_circuit_expert(expert: CircuitExpert, sizes: Mapping[str, int]) -> None:
     n_parameters = _n_parameters(expert.covariance, sizes[_D])
+    check_indices("expert / _standard", [len(expert._standard)], 2, 3)
     for array in expert._standard:
         check_array("expert / _standard", array, (sizes[_P],))
     check_indices("expert / _starts", [len(expert._starts)], sizes[_P], sizes[_P] + 1)

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from momostream._checks import Constraint, check, check_settings, flag, one_of, optional, whole
+from momostream._checks import Constraint, check, check_settings, field_name, flag, one_of, optional, whole
 from momostream._numbers import known_numbers
 from momostream.distributions.forecast import Forecast
 from momostream.estimators._base import AUTO, BOUNDS, Bounds
@@ -38,18 +38,15 @@ __all__ = ["MOMoGPForecaster"]
 Array = NDArray[np.float64]
 
 CONSTRAINTS: dict[str, Constraint] = {
-    "categories": optional(CATEGORIES),
-    "screen": flag(),
-    "beyond": BEYOND,
-    "bounds": BOUNDS,
-    "strategy": one_of("direct", "recursive"),
+    "categories": optional(CATEGORIES), "screen": flag(), "beyond": BEYOND, "bounds": BOUNDS,
+    "strategy": one_of("direct", "recursive"), "time": optional(field_name()),
     "seasons": optional(
         Constraint(
             lambda seasons: SEASON.accepts(seasons) or SEASONS.accepts(seasons),
             f"{SEASON.use}, or a tuple of them",
         )
     ),
-}
+}  # fmt: skip
 # Paths simulated for a recursive forecast.
 N_PATHS = 160
 # Rows between two entries of the history of weights, and entries kept.

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from momostream._checks import Constraint, check_settings, optional, whole
+from momostream._checks import Constraint, check_settings, field_name, optional, whole
 from momostream.estimators._base import StreamingEstimator
 from momostream.estimators._river_detector import AnomalyDetector
 from momostream.horizon.calendar import MOST_GAP, NAIVE, NUMBER, Clock, as_time
@@ -25,6 +25,7 @@ __all__ = ["Departure", "FaultEvent", "MOMoGPMonitor"]
 Array = NDArray[np.float64]
 
 CONSTRAINTS: dict[str, Constraint] = {
+    "time": optional(field_name()),
     "warm_up": whole(20),
     "window": whole(50),
     "quiet_rows": whole(1),

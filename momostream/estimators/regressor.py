@@ -18,6 +18,7 @@ from momostream._checks import (
     check_indices,
     check_settings,
     check_state,
+    field_name,
     flag,
     instance_of,
     number,
@@ -51,7 +52,7 @@ CONSTRAINTS: dict[str, Constraint] = {
     "screen": flag(),
     "beyond": BEYOND,
     "bounds": BOUNDS,
-    "clock": Constraint(lambda clock: clock is not None, "True, False or the name of a field"),
+    "clock": field_name()._replace(use="True, False or the name of a field"),
     "drift_detector": optional(instance_of(base.DriftDetector, "a detector of river.drift")),
     "on_drift": one_of("retune", "widen", "forget"),
 }

@@ -21,6 +21,7 @@ from momostream._checks import (
     count,
     like,
 )
+from momostream.horizon.settings import LONGEST_SEASON
 from momostream.horizon.smoothing import STRENGTHS
 from momostream.kernels.horizon import ALIKE
 
@@ -33,7 +34,7 @@ FREE: dict[str, Table] = {
     "smoothing": {"chosen": Shape(("series",), np.int64, (0, len(STRENGTHS)))},
     "ring": {name: Shape(("horizon",), np.int64, (-1, MOST_ROWS)) for name in ("kept", "seen")},
 }
-MOST_SEASONS, LONGEST_SEASON = 8, 1 << 31
+MOST_SEASONS = 8
 
 
 def check_model(state: Mapping[str, Any], horizon: int, n_series: int, n_inputs: int) -> None:
@@ -55,7 +56,8 @@ def checked_past(state: Mapping[str, Any], n_series: int) -> Mapping[str, Any]:
 def _check_seasons(part: str, seasons: Any) -> None:
     if not isinstance(seasons, list) or len(seasons) > MOST_SEASONS:
         raise ValueError(f"{part} is {repr(seasons)[:80]}, expected at most {MOST_SEASONS} lengths")
-    check_indices(part, seasons, 1, LONGEST_SEASON)
+    # What is found may be two or seven times as long as what can be set.
+    check_indices(part, seasons, 1, 7 * LONGEST_SEASON)
 
 
 def check_part(part: str, state: Mapping[str, Any], fresh: Mapping[str, Any], sizes: Mapping[str, int]) -> None:
@@ -86,4 +88,4 @@ def check_ahead(state: Any, horizon: int, n_terms: int) -> None:
     """Check the calendar of the newest row and of the steps after it."""
     terms, alike = state
     check_array("ahead / terms", terms, (1 + horizon, n_terms))
-    check_state("ahead", {"alike": alike}, {"alike": Shape((1 + horizon,), np.int64, (0, LONGEST_SEASON))})
+    check_state("ahead", {"alike": alike}, {"alike": Shape((1 + horizon,), np.int64, (0, 7 * LONGEST_SEASON))})

@@ -9,20 +9,23 @@ from momostream._checks import Constraint, check_settings, flag, names, optional
 from momostream.gp.covariance import KERNELS, Covariance
 from momostream.stream.settings import STREAM_CONSTRAINTS, StreamSettings
 
-__all__ = ["CURVED", "LINEAR", "RESIDUAL", "SEASON", "SEASONS", "HorizonSettings"]
+__all__ = ["CURVED", "LINEAR", "LONGEST_SEASON", "RESIDUAL", "SEASON", "SEASONS", "HorizonSettings"]
 
 LINEAR = ("last value", "season", "own lags", "wide lags", "iterated lags")
 CURVED, RESIDUAL = "curved lags", "residual "
 
-SEASON = whole(2)
+# Rows of the past are kept for a whole season, so that its length must have a limit. A regression on more lags would
+# be left out.
+LONGEST_SEASON, MOST_LAGS = 1 << 20, 10_000
+SEASON = whole(2, LONGEST_SEASON)
 SEASONS = Constraint(
     lambda seasons: isinstance(seasons, tuple) and all(map(SEASON.accepts, seasons)),
-    "a tuple of whole numbers of at least 2",
+    f"a tuple of whole numbers from 2 to {LONGEST_SEASON}",
 )
 CONSTRAINTS: dict[str, Constraint] = {
     "horizon": whole(1),
     "experts": names(*LINEAR, CURVED, "matern32"),
-    "lags": optional(whole(1)),
+    "lags": optional(whole(1, MOST_LAGS)),
     "seasons": optional(SEASONS),
     "conformal": flag(),
     # These are handed to the circuits.

@@ -150,6 +150,8 @@ class Watch:
         self.n_seen, self.n_events = state["n_seen"], state["n_events"]
         if (state["open"] is None) is not (state["suspects"] is None):
             raise ValueError("watch / open and suspects: one is missing")
+        if state["open"] is not None and self.model.normal is None:
+            raise ValueError("watch / open: there is no event before normal behaviour is known")
         for span in (*state["closed"], *([] if state["open"] is None else [state["open"]])):
             check_span("watch / events", span, n_columns)
         self.open = None if state["open"] is None else Span.from_state(state["open"])

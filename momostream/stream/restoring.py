@@ -11,6 +11,7 @@ from momostream._checks import (
     Shape,
     Table,
     check_array,
+    check_finite,
     check_indices,
     check_state,
     check_whole,
@@ -163,6 +164,11 @@ def check_stack(state: dict[str, Any], fresh: dict[str, Any], n_tails: int) -> N
             check_array(f"stack / {name}", state[name], tuple(map(min, shape, array.shape)) if fits else array.shape)
     check_array("stack / mixing", state["mixing"], (None, None, fresh["mixing"].shape[2]))
     check_state("stack", state, like({name: fresh[name] for name in ("R", "factors", "log_dets", "n_rows")}))
+    for name in ("moments", "pairs"):
+        check_finite(f"stack / {name}", state[name])
+    # Correlations are drawn towards independence until they have a factor, which others would never have.
+    if (np.diagonal(state["moments"], axis1=1, axis2=2) < 0.0).any() or (state["pairs"] < 0.0).any():
+        raise ValueError("stack / moments or pairs is negative")
     # -1 marks an expert whose deviation is taken as it is.
     check_whole("stack / mixing", state["mixing"][2], -1, n_tails)
 

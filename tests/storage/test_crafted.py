@@ -78,6 +78,10 @@ CRAFTED = {
     "rows / first": lambda tree: set_(at(tree, "state", "model", "rows"), "first", -5),
     "stack / mixing": lambda tree: set_(at(tree, "state", "model", "stack", "mixing"), 2, 1e9),
     "stack / R": lambda tree: set_(at(tree, "state", "model", "stack"), "R", np.zeros((1, 1))),
+    "stack / moments is inf": lambda tree: set_(at(tree, "state", "model", "stack", "moments"), (1, 1, 2), np.inf),
+    "stack / moments or pairs is negative": lambda tree: set_(
+        at(tree, "state", "model", "stack", "pairs"), (0, 0, 0), -1.0
+    ),
     "lags / clock": lambda tree: set_(at(tree, "state", "model", "lags", "clock"), 0, 1e9),
     "lags / A": lambda tree: set_(at(tree, "state", "model", "lags"), "A", np.zeros((2, 2))),
     "lags / n_rows": lambda tree: set_(at(tree, "state", "model", "lags"), "n_rows", None),
@@ -168,6 +172,10 @@ CRAFTED_FORECASTER = {
     "state / step": lambda tree: set_(tree["state"], "step", -1.0),
     "rows / Y": lambda tree: set_(tree["state"]["model"]["plain"]["rows"], "Y", np.zeros((0, 10**9))),
     "ring / ": lambda tree: set_(tree["parameters"], "horizon", 10**7),
+    "lags=1048578 is not accepted": lambda tree: set_(tree["parameters"], "lags", 1048578),
+    "seasons=2147483648 is not accepted": lambda tree: set_(tree["parameters"], "seasons", 1 << 31),
+    "time=.* is not accepted: use the name of a field": lambda tree: set_(tree["parameters"], "time", [None]),
+    "screening / n_clipped": lambda tree: set_(tree["state"]["screening"]["n_clipped"], 1, np.inf),
 }
 CRAFTED_MONITOR = {
     "monitor / n_columns": part_("model", "n_columns", 10**9),
@@ -180,6 +188,9 @@ CRAFTED_MONITOR = {
     "watch / events / columns": part_("open", "columns", np.zeros((4, 9))),
     "watch / held": lambda tree: set_(tree["state"]["model"]["held"], 0, np.zeros((1, 2, 9))),
     "suspects / n_rows": lambda tree: set_(tree["state"]["model"]["suspects"], 2, -1),
+    "watch / open: there is no event": lambda tree: set_(tree["state"]["model"]["model"], "normal", None),
+    "false_alarms=": lambda tree: set_(tree["parameters"], "false_alarms", [0]),
+    "time=.* is not accepted": lambda tree: set_(tree["parameters"], "time", [[0]]),
     "watch / n_seen": lambda tree: set_(tree["state"]["model"], "n_seen", "many"),
 }
 
@@ -227,6 +238,9 @@ CRAFTED_TABLE = {
         next(a for kind, a in tree["objects"] if kind == "Node" and a["kind"] == 1), "children", ["tuple", [0, 0]]
     ),
     "fitted / n_features_in_": lambda tree: set_(tree["fitted"], "n_features_in_", -1),
+    "expert / _standard": lambda tree: set_(
+        find(tree, "CircuitExpert"), "_standard", ["tuple", [["array", np.zeros(2)]]]
+    ),
     "is of an unknown class": lambda tree: set_(tree["objects"], 0, ["Popen", {}]),
 }
 

@@ -19,7 +19,7 @@ from momostream.distributions.events import holds, read_condition
 from momostream.distributions.limited import AnyMarginals, carried
 from momostream.distributions.marginals import Marginals, finite_crps
 from momostream.distributions.moments import CUT_SCORE, LEAST_INDEX
-from momostream.distributions.quantiles import QuantileTable, check_levels, interval_ends
+from momostream.distributions.quantiles import QuantileTable, check_levels, in_order, interval_ends
 from momostream.distributions.student import correlation_of, regularise, t_cdf, t_stretch
 from momostream.distributions.text import aligned, counted, html_table, mean_and_std
 
@@ -353,7 +353,7 @@ class Forecast:
 
     def interval(self, level: float = 0.9) -> pd.DataFrame:
         """Central intervals that hold each value with this probability: a column for each series and side."""
-        return self._wide(self._quantiles(interval_ends(level)), ["lower", "upper"])
+        return self._wide(in_order(self._quantiles(interval_ends(level))), ["lower", "upper"])
 
     def to_dicts(self) -> list[dict[Hashable, float]]:
         """Means: a dict for each step."""

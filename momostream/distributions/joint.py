@@ -19,7 +19,7 @@ from scipy.special import gammainc, ndtr, ndtri
 from momostream.distributions.marginals import Marginals, finite_crps, integrate_crps
 from momostream.distributions.mixtures import Multivariate
 from momostream.distributions.moments import CUT, LEAST_INDEX
-from momostream.distributions.quantiles import check_levels, interval_ends
+from momostream.distributions.quantiles import check_levels, in_order, interval_ends
 from momostream.distributions.student import BoolArray, FloatArray, IntArray
 from momostream.distributions.text import aligned, counted, mean_and_std
 
@@ -133,7 +133,7 @@ class Distribution(ABC):
         -------
         lower, upper : arrays of shape (n_rows, n_targets)
         """
-        lower, upper = self.quantile(interval_ends(level))
+        lower, upper = in_order(self.quantile(interval_ends(level)))
         return lower, upper
 
     def surprise(self, Y: npt.ArrayLike) -> FloatArray:

@@ -100,7 +100,9 @@ def mixture_moments(scale: Scale, components: Components, low: FloatArray, high:
     w, m, s, v = components
     v = np.minimum(v, _GAUSSIAN_DOF)
     ends = low[..., np.newaxis], high[..., np.newaxis]
-    low, high = np.clip([(low - m) / s, (high - m) / s], -_FARTHEST, _FARTHEST)
+    # Infinite where a number would be too large, and then as far as is looked.
+    with np.errstate(over="ignore"):
+        low, high = np.clip([(low - m) / s, (high - m) / s], -_FARTHEST, _FARTHEST)
     peak = np.clip(0.0, low, high)
     fall = np.minimum(_FALL / np.maximum(v - _GROWTH[scale.transform], 1e-3), _LARGEST_FALL_PER_DOF)
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from momostream._numbers import as_number
 from momostream.distributions.joint import Distribution
-from momostream.distributions.quantiles import interval_ends
+from momostream.distributions.quantiles import in_order, interval_ends
 from momostream.distributions.stacked import EachTarget, StackedDistribution
 from momostream.distributions.student import FloatArray
 from momostream.distributions.text import counted, html_table, mean_and_std
@@ -240,7 +240,7 @@ def intervals(predictions: Sequence[Prediction], level: float = 0.9) -> list[tup
             found[n] = lower[0], upper[0]
     for numbers in together.values():
         distributions: list[Any] = [predictions[n]._distribution for n in numbers]
-        ends = StackedDistribution.quantiles(distributions, interval_ends(level))
+        ends = in_order(StackedDistribution.quantiles(distributions, interval_ends(level)))
         for n, lower, upper in zip(numbers, *ends, strict=True):
             found[n] = lower, upper
     return found

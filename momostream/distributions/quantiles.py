@@ -18,7 +18,7 @@ from momostream.distributions.student import (
     t_quantile,
 )
 
-__all__ = ["QuantileTable", "check_levels", "interval_ends", "lower_quantile", "normal_scores"]
+__all__ = ["QuantileTable", "check_levels", "in_order", "interval_ends", "lower_quantile", "normal_scores"]
 
 # Tail probabilities in which components of small weight count.
 _FAR_TAIL = 1e-3
@@ -39,6 +39,19 @@ def interval_ends(level: float) -> list[float]:
     if not 0.0 < level < 1.0:
         raise ValueError(f"level must lie inside (0, 1), got {level}")
     return [0.5 - 0.5 * level, 0.5 + 0.5 * level]
+
+
+def in_order(ends: FloatArray, axis: int = 0) -> FloatArray:
+    """Quantiles of ascending levels, such as both ends of intervals, along an axis.
+
+    Each is found on its own, to its last digit: where an interval is narrower than that, its ends may have crossed.
+
+    Examples
+    --------
+    >>> in_order(np.array([[1.0, 3.0], [2.0, 3.0 - 4e-16]])).tolist()
+    [[1.0, 2.9999999999999996], [2.0, 3.0]]
+    """
+    return np.sort(ends, axis=axis)
 
 
 def normal_scores(p: FloatArray, upper: BoolArray) -> FloatArray:

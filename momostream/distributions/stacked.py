@@ -13,7 +13,7 @@ from momostream.distributions.copula import CopulaDistribution
 from momostream.distributions.joint import Distribution
 from momostream.distributions.limited import GIVES_WAY, AnyMarginals, UserUnits
 from momostream.distributions.marginals import Marginals, finite_crps
-from momostream.distributions.quantiles import interval_ends
+from momostream.distributions.quantiles import in_order, interval_ends
 from momostream.distributions.student import SMALLEST_TAIL
 
 __all__ = ["EachTarget", "StackedDistribution", "Wrap", "joint_distribution"]
@@ -67,7 +67,7 @@ class StackedDistribution:
             below, above = max(lower, SMALLEST_TAIL), max(1.0 - upper, SMALLEST_TAIL)
             ends = tabulated.interval(below, above, self.planes, limits, GIVES_WAY)
             if ends is not None:
-                return ends
+                return in_order(ends)
         return self.each.interval(level)[:, 0]
 
     @staticmethod
@@ -106,7 +106,7 @@ class EachTarget:
 
     def interval(self, level: float) -> Array:
         """Lower and upper ends of central intervals, shape (2, n_rows, n_targets)."""
-        return self.levels(interval_ends(level))
+        return in_order(self.levels(interval_ends(level)))
 
     def levels(self, q: Sequence[float]) -> Array:
         """Quantiles of these probabilities: shape (n_levels, n_rows, n_targets)."""

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from momostream._numbers import LARGEST, as_number
-from momostream.distributions.quantiles import check_levels
+from momostream.distributions.quantiles import check_levels, in_order
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -152,6 +152,8 @@ def quantile_frame(
     if distribution is None:
         return pd.DataFrame(index=index, columns=columns, dtype=np.float64)
     values = np.stack([distribution.quantile(float(level)) for level in levels], axis=2)
+    if list(levels) == sorted(levels):
+        values = in_order(values, axis=2)
     return pd.DataFrame(values.reshape(len(index), -1), index=index, columns=columns)
 
 

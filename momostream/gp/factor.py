@@ -26,6 +26,9 @@ __all__ = ["Factor", "grown", "packed", "scaled"]
 
 Array = NDArray[np.float64]
 
+# Sums of squares of these are numbers. A residual that is so uncertain counts for nothing.
+LARGEST_RATIO = 1e150
+
 
 class Factor:
     """Packed Cholesky factor with room for more rows than are in use.
@@ -190,17 +193,21 @@ class Factor:
 
     # ------------------------------------------------------------------ rows go
 
-    def drop_oldest(self, count: int = 1) -> None:
-        """Take out the oldest rows, a stable update of O(n_rows^2) for each."""
-        n = self.n_rows
+    def drop_oldest(self, count: int = 1) -> bool:
+        """Take out the oldest rows, a stable update of O(n_rows^2) for each.
+
+        False if some number became too large, so that the factor must be built again from its rows.
+        """
+        n, is_finite = self.n_rows, True
         work = np.empty(2 * n + self.Z.shape[1])
         for _ in range(count):
-            drop_oldest(n, self.S, self.Z, self.L, work)
+            is_finite &= drop_oldest(n, self.S, self.Z, self.L, work) == OK
             n -= 1
         if len(self.gaps):
             self.gaps[:n] = self.gaps[count : n + count]
             self.gaps[n:] = 0.0
         self.n_rows, self.n_dropped = n, self.n_dropped + count
+        return is_finite
 
     # ------------------------------------------------------------------ solves
 
@@ -248,8 +255,9 @@ class Factor:
         if not (len(self.gaps) and self.gaps[:n].any()):
             return self.Z
         L = self.dense()
-        # In units of the pivots, whose squares may be too large for a number.
-        variance = 1.0 + (np.tril(L, -1) / L.diagonal()[:, None]) ** 2 @ self.gaps[:n]
+        # In units of the pivots, whose squares may be too large for a number; so may those of the ratios.
+        ratios = np.minimum(np.abs(np.tril(L, -1)) / L.diagonal()[:, None], LARGEST_RATIO)
+        variance = 1.0 + ratios**2 @ self.gaps[:n]
         return self.Z[:n] / np.sqrt(variance)
 
     def dense(self) -> Array:

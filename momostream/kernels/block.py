@@ -161,8 +161,10 @@ def _predict_tile(address, n, X, rows, scratch, V, W, location, std):
         for k in range(D):
             prior += linear * T[k, c] * T[k, c]
         rest = noise + (prior - explained[c])
-        # Written so that NaN stays.
-        if rest < noise:
+        # As one by one: NaN stays, and what is too large for a number is not known.
+        if rest == -math.inf:
+            rest = math.inf
+        elif rest < noise:
             rest = noise
         for p in range(P):
             square = max(outputs[2, p] / outputs[3, p], LEAST_SQUARE)

@@ -209,7 +209,7 @@ def rebuild(kind, linear, noise, start, stop, Y, v, mean, S, Z, L):
     return OK
 
 
-@kernel(both(lambda f: void(i8, rw(2), rw(2), rw(1, f), rw(1))))
+@kernel(both(lambda f: i8(i8, rw(2), rw(2), rw(1, f), rw(1))))
 def drop_oldest(n, S, Z, L, work):
     """Delete row 0 of `n` rows (``n >= 1``).  O(n^2 + n D + n P).
 
@@ -217,8 +217,10 @@ def drop_oldest(n, S, Z, L, work):
     Givens rotations absorb ``l`` into the trailing factor, a rank-one *update*, which is stable. The same
     rotations carry `Z` along. Afterwards the first ``n - 1`` rows of `S`, `Z` and `L` are in use.
 
-    `work` is scratch of length at least ``2 * n + P``.
+    `work` is scratch of length at least ``2 * n + P``. Returns `OK`, or `NOT_POSITIVE_DEFINITE` where a pivot is not
+    finite: squares of numbers beyond 1e154 are none, and the factor must be built again.
     """
+    status = OK
     m = n - 1
     D = S.shape[1]
     P = Z.shape[1]
@@ -292,6 +294,8 @@ def drop_oldest(n, S, Z, L, work):
                 x = c * x - s * entry
             entry = L[old + row]
             radius = math.sqrt(entry * entry + x * x)
+            if not math.isfinite(radius):
+                status = NOT_POSITIVE_DEFINITE
             L[new + row] = radius
             cosines[row] = entry / radius
             sines[row] = x / radius
@@ -309,6 +313,7 @@ def drop_oldest(n, S, Z, L, work):
     for i in range(m):
         for k in range(D):
             S[i, k] = S[i + 1, k]
+    return status
 
 
 @kernel(void(ro(2), i8, rw(1)))

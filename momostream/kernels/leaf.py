@@ -44,8 +44,10 @@ def _condition_leaf(kind, linear, noise, n, x, inputs, S, L, Z, gaps, v, work):
         s[k] = (x[k] - inputs[0, k]) * inputs[1, k]
     explained = project(kind, linear, S, L, Z, n, s, v, mean)
     c = noise + explained
-    # Written so that NaN stays.
-    if c < noise:
+    # Written so that NaN stays. Without an end below, what the rows explain was too large for a number.
+    if c == -math.inf:
+        c = math.inf
+    elif c < noise:
         c = noise
     for p in range(P):
         variance[p] = c

@@ -50,6 +50,8 @@ HALF_READING = 4.0
 MOST_SHIFT, LEAST_SHIFT, NEAREST_EDGE, NEAR = 0.5, 1e-3, 0.95, 0.02
 # Shares below this are left out of a tilted mixture; a variance that steps of the tilt are divided by is at least this.
 LEAST_SHARE, LEAST_VARIANCE = 1e-6, 1e-3
+# One over a smaller number is none.
+LEAST_RANGE = 1e-300
 # Least weight of a blend.
 LEAST_BLEND = 1e-6
 # An expert whose location or deviation lies beyond this has no say.
@@ -327,7 +329,7 @@ def tilt_to_blend(weights, mixing, outputs, planes, told, mean):
         told[K + last, p] = centre
         shift = min(max(shift, -MOST_SHIFT * width), MOST_SHIFT * width)
         half = 0.5 * highest - 0.5 * lowest
-        if outputs[1, p] <= 2.0 * SETTLED or not half > 0.0 or abs(shift) < LEAST_SHIFT * width:
+        if outputs[1, p] <= 2.0 * SETTLED or not half > LEAST_RANGE or abs(shift) < LEAST_SHIFT * width:
             continue
         # Locations in units of half of their range, from its middle: between -1 and 1.
         middle = lowest + half

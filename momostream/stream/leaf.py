@@ -496,7 +496,9 @@ class Leaf:
         if factor.n_dropped + n_pending > MOST_UPDATES or 4 * n_pending > self.n_rows:
             self.evict()
             return self.settle()
-        factor.drop_oldest(n_pending)
+        if not factor.drop_oldest(n_pending):
+            self.evict()
+            return self.settle()
         measure_leaf(self.n_rows, self.discount, factor.own_residuals(), factor.gaps, self.outputs)
         return factor
 

@@ -38,6 +38,8 @@ log = logging.getLogger("momostream")
 BLOCK, SINGLY = 256, 64
 # In blocks, one step of heavy work is done per this many rows.
 ROWS_PER_STEP = 8
+# Errors of experts that are not stacked count as this many deviations at most, whose square is a number.
+LARGEST_ERROR = 1e150
 
 
 class StreamModel:
@@ -347,13 +349,16 @@ class StreamModel:
         location, std = self.stack.planes[LOCATION], self.stack.planes[STD]
         finite = np.where(np.isfinite(std), std, 0.0)
         mean = (shares * location).sum(axis=0)
+        # What is too large for a number is cut where it is used: scores by `note`, errors below.
         with np.errstate(over="ignore"):
             squares = np.where(shares > 0.0, finite**2 + (location - mean) ** 2, 0.0)
-        variance = (shares * squares).sum(axis=0)
-        self.stack.note(np.where(variance > 0.0, (y - mean) / np.sqrt(np.maximum(variance, 1e-300)), np.nan))
+            variance = (shares * squares).sum(axis=0)
+            scores = (y - mean) / np.sqrt(np.maximum(variance, 1e-300))
+        self.stack.note(np.where(variance > 0.0, scores, np.nan))
         if self.settings.weights == "posterior":
-            with np.errstate(invalid="ignore", divide="ignore"):
-                density = -0.5 * ((y - location) / std) ** 2 - np.log(std)
+            with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
+                errors = np.clip((y - location) / std, -LARGEST_ERROR, LARGEST_ERROR)
+                density = -0.5 * errors**2 - np.log(std)
             self.log_evidence += np.nansum(np.where(np.isfinite(density), density, 0.0), axis=1)
             self.log_evidence -= self.log_evidence.max()
 

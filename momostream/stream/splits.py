@@ -29,6 +29,10 @@ def split(tree: Tree, node: Leaf | Bundle) -> str:
     tree.set_busy(node, "")
     # Outputs of a region may have been seen in different rows: the fullest leaf is the one to cut in half.
     X, _ = max(tree.leaves(node), key=lambda leaf: leaf.n_rows).data()
+    if not len(X):
+        # Rows may have left the window while the split was waiting for its turn.
+        tree.prune(node)
+        return "found no rows left to split"
     columns = _cuttable(tree, node, X)
     if not len(columns):
         # Rows that cannot be distinguished: the newest stay.

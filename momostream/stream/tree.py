@@ -471,7 +471,7 @@ class Tree:
             if leaf.n_rows and leaf.numbers_[0] == number:
                 leaf.drop_oldest()
                 if leaf.n_rows == 0:
-                    self._prune(leaf)
+                    self.prune(leaf)
                 elif leaf.touched == self.touch and leaf.built:
                     # The next row probably comes here, too: a prediction would settle a copy.
                     leaf.settle()
@@ -487,7 +487,7 @@ class Tree:
         targets = np.arange(self.rows.n_targets)
         self.root = self._region(targets, [newest[p].theta for p in targets.tolist()], numbers)
 
-    def _prune(self, node: Node) -> None:
+    def prune(self, node: Node) -> None:
         """Take an empty cell out of its gate; a gate with one child left is replaced by that child."""
         while node.parent is not None and not isinstance(node.parent, Gate):
             node = node.parent

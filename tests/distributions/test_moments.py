@@ -69,3 +69,9 @@ def test_limits_beyond_all_scales():
     mean, variance = moments(1e200, np.inf)
     assert mean >= 1e200
     assert np.isfinite(variance)
+
+
+def test_limits_farther_from_a_component_than_a_number_says():
+    with np.errstate(over="raise", invalid="raise"):
+        mean, variance = moments(-1e56, 1e57, ((0.5, 0.0, 1e-300, 2.5), (0.5, 1.0, 1.0, np.inf)))
+    assert_allclose([mean, variance], [0.5, 0.75], rtol=1e-6)

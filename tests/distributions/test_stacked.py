@@ -8,6 +8,7 @@ from numpy.testing import assert_allclose
 
 from momostream.distributions.limited import UserUnits, no_limits
 from momostream.distributions.planes import DOF, LOCATION, SCALE, STD, WEIGHT
+from momostream.distributions.prediction import Prediction, intervals
 from momostream.distributions.stacked import StackedDistribution
 
 N_TARGETS = 5
@@ -55,3 +56,17 @@ def test_experts_that_are_not_valid_are_an_error():
     planes[SCALE, 0, 0] = np.nan
     with pytest.raises(ValueError, match="scale"):
         StackedDistribution(planes, np.eye(N_TARGETS), 8.0, None).interval(0.9)
+
+
+def test_ends_of_an_interval_narrower_than_its_last_digit_are_in_order():
+    rng = np.random.default_rng(0)
+    planes = planes_of(3, (2.5, 4.0))
+    for _ in range(200):
+        planes[LOCATION] = 1e56 * (1.0 + 1e-15 * rng.normal(size=planes[LOCATION].shape))
+        planes[STD] = planes[SCALE] = 1e39
+        stacked = StackedDistribution(planes, np.eye(N_TARGETS), 8.0, None)
+        prediction = Prediction(tuple("abcde"), stacked.each.levels([0.5])[0, 0], stacked)
+        for low, high in (stacked.interval(0.9), stacked.each.interval(0.9)[:, 0], *intervals([prediction])):
+            assert (low <= high).all()
+        low, high = stacked().interval(0.9)
+        assert (low <= high).all()

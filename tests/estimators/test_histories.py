@@ -22,6 +22,14 @@ FAILED_ONCE = {
     "means whose squares overflow": ("regressor", 41),
     "mixture of infinite children": ("regressor", 51),
     "frames of names that are tuples": ("forecaster", 3),
+    "many points too far for numbers": ("regressor", 118),
+    "factor that overflows when rows are dropped": ("regressor", 374),
+    "ratios to pivots whose squares overflow": ("regressor", 3477),
+    "split of a leaf whose rows are gone": ("regressor", 125),
+    "tails cut far from a narrow component": ("regressor", 329),
+    "scores of experts that are not stacked": ("regressor", 364),
+    "interval narrower than its last digit": ("regressor", 3937),
+    "blend of locations below all numbers": ("regressor", 4422),
 }
 
 

@@ -169,6 +169,17 @@ def test_the_mean_is_tilted_to_the_blend():
     assert moved > 20
 
 
+def test_a_mean_among_locations_below_all_numbers_is_not_tilted():
+    """One over their range is no number."""
+    stack = Stack(2, 1, blended=True)
+    stack.outputs[1:] = np.array([[100.0], [0.0], [0.0]])
+    stack.planes[0], stack.planes[1] = [[0.0], [1e-320]], 1e-310
+    stack.blend[0] = [0.0, 1.0, 0.0]
+    stack.predict()
+    stack.learn(np.array([0.0]))
+    assert np.isfinite(stack.outputs).all() and np.isfinite(stack.planes[4]).all()
+
+
 def test_no_blend_moves_a_mean_before_errors_are_known_or_by_more_than_half_of_its_width():
     stack = Stack(2, 1, blended=True)
     stack.planes[0], stack.planes[1] = [[0.0], [8.0]], 1.0

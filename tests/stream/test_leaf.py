@@ -797,3 +797,54 @@ def test_similarity_is_the_correlation_with_each_row(rng):
     S = X / twins.twin.lengths
     assert_allclose(values, naive.cross_covariance(twins.twin.kind, 0.0, S, S[3:4])[:, 0], rtol=1e-12)
     assert values[3] == 1.0
+
+
+def far_leaf(n, size, text="rbf+linear", n_targets=1):
+    """A leaf with short lengthscales, and rows that lie so many of them apart."""
+    covariance, rows = Covariance.parse(text), RowStore(1, n_targets)
+    rng = np.random.default_rng(0)
+    X = np.column_stack([np.arange(float(n)), size * rng.normal(size=n)])
+    rows.extend(X, rng.normal(size=(n, n_targets)))
+    theta = np.zeros(covariance.n_parameters(1))
+    return Leaf(rows, 1, np.arange(n_targets), covariance, theta, 0.99, np.arange(n)), X
+
+
+def test_points_too_far_for_numbers_are_unknown_one_by_one_and_together():
+    leaf, _ = far_leaf(30, 1.0)
+    X = np.array([[0.5], [1e30], [1e100], [1e160], [1e300]] * 8)
+    together, alone = np.empty((2, 2, len(X), 1))
+    leaf.predict_rows(X, *together)
+    for i in range(len(X)):
+        leaf.predict(X[i], alone[0, i], alone[1, i], next_token())
+    known = (together[1] < 1e120) & (np.abs(together[0]) < 1e120)
+    assert np.array_equal(known, (alone[1] < 1e120) & (np.abs(alone[0]) < 1e120))
+    assert known[:2].all() and not known[3:5].any()
+    assert_allclose(together[:, known], alone[:, known], rtol=1e-6)
+
+
+def test_a_factor_that_overflows_when_a_row_is_dropped_is_built_again():
+    leaf, _ = far_leaf(6, 1.0)
+    factor = leaf.settle()
+    # Its square is no number.
+    factor.L[6:10] = 1e200
+    leaf.drop_oldest()
+    again = leaf.settle()
+    assert again is not factor and np.isfinite(again.pivots).all() and np.isfinite(leaf.outputs).all()
+
+
+def test_residuals_beside_ratios_whose_squares_are_no_numbers():
+    leaf, X = far_leaf(4, 1.0)
+    factor = leaf.settle()
+    factor.open_gaps()
+    factor.gaps[0] = 1.0
+    factor.L[6:9] = 1e200
+    residuals = factor.own_residuals()
+    assert np.isfinite(residuals).all() and abs(residuals[3, 0]) < 1e-100
+
+
+def test_a_row_that_explains_more_than_a_number_holds_is_unknown():
+    leaf, _ = far_leaf(4, 1.0)
+    factor, location, std = leaf.settle(), np.empty(1), np.empty(1)
+    factor.L[:1] = 1e-200
+    leaf.predict(np.array([0.0]), location, std, next_token())
+    assert std[0] == math.inf

@@ -412,6 +412,24 @@ def test_empty_cells_are_pruned(options):
     check_rows(stream)
 
 
+@pytest.mark.parametrize("n_rows", [5, 60])
+def test_a_leaf_whose_rows_are_gone_is_not_split(n_rows):
+    """Rows may leave the window while the split waits for its turn."""
+    stream = Stream()
+    rng = np.random.default_rng(3)
+    fill_up(stream, n_rows, rng)
+    leaf = next(iter(stream.tree.leaves()))
+    stream.tree.set_busy(leaf, "split")
+    while len(stream.rows):
+        stream.drop()
+    assert "no rows left" in stream.tree.split(leaf)
+    # An empty cell goes; the root stays.
+    assert (leaf in set(stream.tree.leaves())) == (leaf is stream.tree.root)
+    check_structure(stream.tree)
+    fill_up(stream, 40, rng)
+    check_rows(stream)
+
+
 def test_restart_keeps_the_newest_rows():
     stream = Stream()
     fill_up(stream, 80, np.random.default_rng(10))

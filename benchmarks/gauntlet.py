@@ -5,11 +5,12 @@
 
 `histories` makes random calls with hostile values on every estimator, with copies by file, pickle, compressed and in
 blocks at random moments that must stay the same to the bit. `files` reads model files that were changed and given a
-valid checksum, in processes of their own. `kills` ends keyed runs by SIGKILL, with and without models that rest in the
-store, and twice in a row, and compares what they leave with an undisturbed run. `feeds` runs over files with bombs,
-endless lines and strange values. `leaks` learns 100,000 rows with a window, `threads` predicts while one thread learns.
-Each trial is drawn from a seed. Goes to ``results/gauntlet.md``, which adds up all trials that were kept. A full run
-takes two hours.
+valid checksum, in processes of their own; `stores` does the same with stores, and lets runs resume from them. `bytes`
+changes what readers of feeds, messages, requests and files are given. `kills` ends keyed runs by SIGKILL, with and
+without models that rest in the store, and twice in a row, and compares what they leave with an undisturbed run. `feeds`
+runs over files with bombs, endless lines and strange values. `leaks` learns 100,000 rows with a window, `threads`
+predicts while one thread learns. Each trial is drawn from a seed. Goes to ``results/gauntlet.md``, which adds up all
+trials that were kept. A full run takes two hours.
 """
 
 from __future__ import annotations
@@ -22,16 +23,19 @@ from collections.abc import Iterator
 from typing import Any
 
 from benchmarks.harness import RESULTS, about, keep_result, kept_results, origin, table, write_results
+from benchmarks.tools import gauntlet_bytes, gauntlet_stores
 from benchmarks.tools.gauntlet_feeds import FEEDS, leak, read_feed, threads
 from benchmarks.tools.gauntlet_files import KINDS, read_files
 from benchmarks.tools.gauntlet_histories import ESTIMATORS, history
 from benchmarks.tools.gauntlet_kills import Trial
 
-PARTS = ("kills", "files", "histories", "feeds", "leaks", "threads")
+PARTS = ("kills", "files", "stores", "bytes", "histories", "feeds", "leaks", "threads")
 # Of each estimator, histories of 120 calls.
-HISTORIES = {"regressor": 5000, "forecaster": 1500, "monitor": 1500, "table": 500}
+HISTORIES = {"regressor": 5000, "forecaster": 600, "monitor": 2600, "table": 200}
 QUICK_HISTORIES = {"regressor": 8, "forecaster": 5, "monitor": 10, "table": 2}
 FILES, QUICK_FILES = 5000, 20
+STORES, QUICK_STORES = 1500, 15
+BYTES, QUICK_BYTES = 10_000, 300
 # Kinds of kills: number of runs, whether memory is short, whether kills come in pairs; kills of one run.
 KILLS = {"memory": (40, False, False), "no memory": (5, True, False), "no memory, double": (5, True, True)}
 KILLS_OF_RUN, QUICK_KILLS_OF_RUN = 20, 3
@@ -69,6 +73,28 @@ def files(kinds: list[str], seeds: range | None, quick: bool) -> Iterator[Result
             batch = range(start, min(start + BATCH, every.stop))
             counts, wrong = read_files(kind, batch)
             yield _result(kind, batch, {"files": len(batch), **counts}, wrong)
+
+
+def stores(kinds: list[str], seeds: range | None, quick: bool) -> Iterator[Result]:
+    """Changed stores; one result for each batch of seeds."""
+    for kind in kinds or gauntlet_stores.KINDS:
+        every = seeds or range(QUICK_STORES if quick else STORES)
+        for start in range(every.start, every.stop, BATCH):
+            batch = range(start, min(start + BATCH, every.stop))
+            counts, wrong = gauntlet_stores.read_stores(kind, batch)
+            yield _result(kind, batch, {"stores": len(batch), **counts}, wrong)
+
+
+def bytes_(kinds: list[str], seeds: range | None, quick: bool) -> Iterator[Result]:
+    """Changed bytes for readers; one result for each reader."""
+    for kind in kinds or gauntlet_bytes.READERS:
+        every, wrong = seeds or range(QUICK_BYTES if quick else BYTES), {}
+        for seed in every:
+            try:
+                gauntlet_bytes.read(kind, seed)
+            except Exception as error:
+                wrong[seed] = repr(error)
+        yield _result(kind, every, {"inputs": len(every)}, wrong)
 
 
 def kills(kinds: list[str], seeds: range | None, quick: bool) -> Iterator[Result]:
@@ -111,7 +137,10 @@ def readers(kinds: list[str], seeds: range | None, quick: bool) -> Iterator[Resu
     yield _result("regressor", range(1), counts, {0: "; ".join(found["errors"])} if found["errors"] else {})
 
 
-TRIALS = {"histories": histories, "files": files, "kills": kills, "feeds": feeds, "leaks": leaks, "threads": readers}
+TRIALS = {
+    "kills": kills, "files": files, "stores": stores, "bytes": bytes_, "histories": histories, "feeds": feeds,
+    "leaks": leaks, "threads": readers,
+}  # fmt: skip
 
 
 def _result(kind: str, seeds: range, counts: dict[str, int], wrong: dict[int, str]) -> Result:

@@ -21,6 +21,7 @@ from momostream._checks import (
     count,
     like,
 )
+from momostream.horizon.levels import N_SAMPLE
 from momostream.horizon.settings import LONGEST_SEASON
 from momostream.horizon.smoothing import STRENGTHS
 from momostream.kernels.horizon import ALIKE
@@ -66,6 +67,8 @@ def check_part(part: str, state: Mapping[str, Any], fresh: Mapping[str, Any], si
     if part == "past":
         table["inputs"] = Shape(("rows", *fresh["inputs"].shape[1:]))
     sizes = check_state(part, state, table, sizes)
+    if part == "levels":
+        check_indices("levels / sample", [len(state["sample"])], 0, N_SAMPLE + 1)
     if part == "past":
         room, n_rows = 2 * fresh["capacity"], sizes["rows"]
         check_indices("past / first", [state["first"]], 0, room - n_rows + 1)

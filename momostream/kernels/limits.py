@@ -6,7 +6,7 @@ import math
 
 from momostream.kernels._compile import f8, kernel, ro, rw, void
 
-__all__ = ["AT_HIGH", "AT_LOW", "HIGH", "LOW", "N_SHOWN", "find_limits", "hold_means", "show_rows"]
+__all__ = ["AT_HIGH", "AT_LOW", "HIGH", "LOW", "N", "N_SHOWN", "find_limits", "hold_means", "show_rows"]
 
 # What a column has shown: readings, lowest and highest, and how many readings are equal to these.
 N, LOW, HIGH, AT_LOW, AT_HIGH = range(5)

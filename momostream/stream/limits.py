@@ -15,8 +15,8 @@ from collections.abc import Hashable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from momostream._checks import check_array
-from momostream.kernels.limits import AT_HIGH, AT_LOW, HIGH, LOW, N_SHOWN, find_limits, hold_means, show_rows
+from momostream._checks import check_array, check_whole
+from momostream.kernels.limits import AT_HIGH, AT_LOW, HIGH, LOW, N_SHOWN, N, find_limits, hold_means, show_rows
 
 __all__ = ["ShownLimits"]
 
@@ -101,6 +101,8 @@ class ShownLimits:
     def from_state(cls, state: Array, n_columns: int) -> ShownLimits:
         """Restore from `state`, that of ``n_columns``."""
         check_array("screening / shown", state, (n_columns, N_SHOWN))
+        for counts in (N, AT_LOW, AT_HIGH):
+            check_whole("screening / shown", state[:, counts], 0, 1 << 53)
         shown = cls(0)
         shown._shown = state.copy()
         return shown

@@ -89,6 +89,7 @@ CRAFTED = {
         at(tree, "state", "screening", "inputs"), "states", np.zeros((2, 1))
     ),
     "screening / shown": lambda tree: set_(at(tree, "state", "screening"), "shown", np.zeros((9, 9))),
+    "screening / shown is inf": lambda tree: set_(at(tree, "state", "screening", "shown"), (0, 3), np.inf),
     "screening / inputs / counts": lambda tree: set_(
         at(tree, "state"), "inputs", [["str", f"x{n}"] for n in range(50)]
     ),
@@ -154,6 +155,7 @@ CRAFTED_FORECASTER = {
     "blend / weights": part_("blend", "weights", np.zeros((3, 2, 99))),
     "middle / moments": part_("middle", "moments", np.zeros((3, 2, 1, 1))),
     "outlook / mixing": lambda tree: set_(tree["state"]["model"]["outlook"]["mixing"], (0, 2), np.nan),
+    "levels / sample": part_("levels", "sample", np.zeros((99, 2))),
     "levels / knots": part_("levels", "knots", np.zeros((2, 1))),
     "ties / steps": part_("ties", "steps", np.zeros((2, 2), np.float32)),
     "conformal / n_rows": part_("conformal", "n_rows", 0.5),

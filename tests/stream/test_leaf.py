@@ -813,7 +813,8 @@ def test_points_too_far_for_numbers_are_unknown_one_by_one_and_together():
     leaf, _ = far_leaf(30, 1.0)
     X = np.array([[0.5], [1e30], [1e100], [1e160], [1e300]] * 8)
     together, alone = np.empty((2, 2, len(X), 1))
-    leaf.predict_rows(X, *together)
+    leaf.lend()
+    predict_together([leaf], [np.arange(len(X))], X, *together)
     for i in range(len(X)):
         leaf.predict(X[i], alone[0, i], alone[1, i], next_token())
     known = (together[1] < 1e120) & (np.abs(together[0]) < 1e120)

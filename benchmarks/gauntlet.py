@@ -34,7 +34,7 @@ PARTS = ("kills", "files", "stores", "bytes", "histories", "feeds", "leaks", "th
 HISTORIES = {"regressor": 5000, "forecaster": 600, "monitor": 2600, "table": 200}
 QUICK_HISTORIES = {"regressor": 8, "forecaster": 5, "monitor": 10, "table": 2}
 FILES, QUICK_FILES = 5000, 20
-STORES, QUICK_STORES = 1500, 15
+STORES, QUICK_STORES = 500, 15
 BYTES, QUICK_BYTES = 10_000, 300
 # Kinds of kills: number of runs, whether memory is short, whether kills come in pairs; kills of one run.
 KILLS = {"memory": (40, False, False), "no memory": (5, True, False), "no memory, double": (5, True, True)}

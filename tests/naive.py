@@ -784,7 +784,14 @@ class NaiveReadings:
     def outside(self, y):
         return max(y - self.third(self.high, -np.inf), -self.third([-v for v in self.low], -np.inf) - y, 0.0)
 
-    def judge(self, y, alone=True):
+    def tail(self):
+        """The power of their number by which the largest changes grow."""
+        usual = self.third(self.changes)
+        if usual <= self.mean_change or self.mean_change <= 0.0 or len(self.taken) <= 8:
+            return 0.0
+        return min(np.log(usual / self.mean_change) / np.log(len(self.taken) / 3.0), 1.0)
+
+    def judge(self, y, alone=True, patience=1.0):
         """0, or 1 for a jump, 2 for a code, 3 for a stuck sensor."""
         if np.isnan(y):
             self.gap += 1
@@ -796,7 +803,7 @@ class NaiveReadings:
             usual, outside = self.third(self.changes), self.outside(y)
             heavy = np.sqrt(min(max(self.changes) / usual, 4.0)) if usual > 0.0 else 1.0
             size = usual * heavy * np.sqrt(1.0 + self.gap - self.aside)
-            verdict = int(self.is_far(jump, outside, size))
+            verdict = int(self.is_far(jump, outside, size, patience ** self.tail()))
             if y in self.codes and (verdict or (outside > 0.02 * self.reach() and jump > usual)):
                 verdict = 2
             if verdict == 1 and self.since < 300 and self.is_back(y):
@@ -822,18 +829,18 @@ class NaiveReadings:
         self.take(y, jump / np.sqrt(1.0 + self.gap), same)
         return 0
 
-    def is_far(self, jump, outside, size):
-        """Whether a reading is out of range and out of reach."""
+    def is_far(self, jump, outside, size, patience):
+        """Whether a reading is out of range and out of reach; ``patience`` makes both wider."""
         has_rested = len(self.taken) >= 200 and jump > 2.0 * abs(self.taken[-1])
         if has_rested and self.moves < 5:
-            return jump > 4.0 * max(self.changes, default=0.0)
+            return jump > patience * 4.0 * max(self.changes, default=0.0)
         if self.moves < (5 if has_rested else 30) or self.reach() <= 0.0 or size <= 0.0:
             return False
         young = 1.0 + 100.0 / self.moves
-        least = 0.5 * young * self.reach()
+        least = patience * 0.5 * young * self.reach()
         if self.moves < 200 and self.repeats > 0.3 * len(self.taken):
-            least = max(least, 4.0 * self.reach())
-        return (outside > least and jump > 2.0 * young * size) or (outside > 2.0 * least and jump > size)
+            least = max(least, patience * 4.0 * self.reach())
+        return (outside > least and jump > patience * 2.0 * young * size) or (outside > 2.0 * least and jump > size)
 
     def is_back(self, y):
         _, high, low = self.before
@@ -852,7 +859,7 @@ class NaiveReadings:
         within = outside <= 0.5 * young * self.reach()
         last = self.held[-1] if self.held else self.last_held
         step = abs(y - last)
-        if self.held and step <= max(2.0 * usual, 0.5 * abs(last - self.taken[-1])):
+        if self.held and step <= max(2.0 * usual, (1.5 if self.moves < 5 else 0.5) * abs(last - self.taken[-1])):
             self.held.append(y)
         else:
             self.held, self.need = [y], 24.0
@@ -895,14 +902,22 @@ class NaiveReadings:
         self.gap = self.aside = 0
 
 
+def have_company(row, columns):
+    """Whether more columns move far in this row than would by chance."""
+    judged = [(y, c) for y, c in zip(row, columns, strict=True) if c.third(c.changes) > 0.0 and not np.isnan(y)]
+    moves = [abs(y - c.taken[-1]) / (c.third(c.changes) * np.sqrt(1.0 + c.gap)) for y, c in judged]
+    return sum(1.0 < move <= 3.0 for move in moves) >= max(2.0, 4.0 * sum(3.0 / len(c.taken) for _, c in judged))
+
+
 def screened(rows, codes):
-    """Verdicts on all readings of rows, each column by itself; a sensor is stuck only while most others move."""
+    """Verdicts on all readings of rows, each column by what it has shown, wider where others move too; a sensor is stuck only while most others move."""
     columns = [NaiveReadings(codes) for _ in range(rows.shape[1])]
     verdicts = np.zeros(rows.shape)
     for i, row in enumerate(rows):
         same = [bool(column.taken) and column.taken[-1] == y for column, y in zip(columns, row, strict=True)]
         alone = sum(same) <= max(0.2 * len(row), 1)
-        verdicts[i] = [column.judge(y, alone) for column, y in zip(columns, row, strict=True)]
+        patience = 5.0 if have_company(row, columns) else 1.0
+        verdicts[i] = [column.judge(y, alone, patience) for column, y in zip(columns, row, strict=True)]
         jumps = [c for c, verdict in zip(columns, verdicts[i], strict=True) if verdict == 1 and len(c.held) == 1]
         if len(jumps) >= max(0.2 * len(row), 2):
             for column in jumps:

@@ -48,9 +48,10 @@ class Screening:
 
     def screen(self, X: Array, Y: Array) -> None:
         """Make gross errors of rows NaN, in place."""
+        company = np.zeros((len(Y), 2))
         if X.shape[1]:
-            self.inputs.screen(X)
-        self.targets.screen(Y)
+            self.inputs.screen(X, company)
+        self.targets.screen(Y, company)
 
     def clip(self, Y: Array, limits: TargetMap) -> Array:
         """Rows of targets with values beyond their bounds moved to them, and counted."""

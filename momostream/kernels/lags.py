@@ -194,8 +194,8 @@ def fill_missing(y, means, past_y, residuals, filled):
 
 @kernel(f8(f8, f8, f8))
 def _cut_error(error, squares, mass):
-    """An error cut at `GAP_CUT` deviations of the errors before."""
-    most = GAP_CUT * math.sqrt(squares / mass) if mass > 0.0 else math.inf
+    """An error cut at `GAP_CUT` deviations of the errors before, if there were any: a column may leave its rest."""
+    most = GAP_CUT * math.sqrt(squares / mass) if squares > 0.0 else math.inf
     return min(max(error, -most), most)
 
 

@@ -43,6 +43,10 @@ HEAVIEST = 4.0
 # before the first sunrise): a few readings are enough.
 LONE_NEED, NEED_PER_DOUBLING, MOST_NEED, ALIKE_NEED, ALIKE, FIRST_NEED = 30.0, 6.0, 50.0, 8.0, 1.5, 2.0
 FREE_DOUBLINGS, EQUAL_NEED, CODE_NEED, TOGETHER = 3.0, 24.0, 200.0, 0.2
+# Columns that have company may leave their range so many times further: others move by more than their third largest
+# change, and not by so many of it that they are errors themselves, in so many times the number of columns that would
+# by chance.
+PATIENCE, LEAST_MOVED, MOST_MOVED, BY_CHANCE = 5.0, 2.0, 3.0, 4.0
 # Rows of the mean change.
 MEMORY = 200.0
 # A code counts if it is out of range by this part of the range.
@@ -67,20 +71,30 @@ def _keep_largest(state, at, value, sign):
             state[k], value = value, state[k]
 
 
-@kernel(i8(ro(1), f8, f8, f8))
-def _suspicion(state, jump, outside, size):
-    """Whether a reading is a jump too far; `size` is the largest usual change."""
+@kernel(f8(ro(1)))
+def _tail(state):
+    """How fast the largest changes of a column grow with their number, as a power: about 1/5 in Gaussian noise."""
+    if state[CHANGES + 2] <= state[MEAN_CHANGE] or state[MEAN_CHANGE] <= 0.0 or state[N] <= 8.0:
+        return 0.0
+    return min(math.log(state[CHANGES + 2] / state[MEAN_CHANGE]) / math.log(state[N] / 3.0), 1.0)
+
+
+@kernel(i8(ro(1), f8, f8, f8, f8))
+def _suspicion(state, jump, outside, size, patience):
+    """Whether a reading is a jump too far; `size` is the largest usual change, `patience` stretches the criteria."""
     reach = state[HIGH + 2] - state[LOW + 2]
+    if patience > 1.0:
+        patience = patience ** _tail(state)
     has_rested = state[N] >= MATURE and jump > RESTING_JUMP * abs(state[LAST])
     if has_rested and state[MOVES] < MATURE_MOVES:
-        return JUMP if jump > FIRST_JUMP * state[CHANGES] else GOOD
+        return JUMP if jump > patience * FIRST_JUMP * state[CHANGES] else GOOD
     if (not has_rested and state[MOVES] < LEAST_MOVES) or reach <= 0.0 or size <= 0.0:
         return GOOD
     young = 1.0 + YOUNG / state[MOVES]
-    least = OUTSIDE * young * reach
+    least = patience * OUTSIDE * young * reach
     if state[MOVES] < MATURE and state[REPEATS] > RESTING * state[N]:
-        least = max(least, RESTING_OUTSIDE * reach)
-    if outside > least and jump > FAR_JUMP * young * size:
+        least = max(least, patience * RESTING_OUTSIDE * reach)
+    if outside > least and jump > patience * FAR_JUMP * young * size:
         return JUMP
     return JUMP if outside > FAR_OUTSIDE * least and jump > size else GOOD
 
@@ -102,7 +116,9 @@ def _hold(y, jump, outside, size, verdict, state):
     reach = state[HIGH + 2] - state[LOW + 2]
     within = outside <= OUTSIDE * (1.0 + YOUNG / max(state[MOVES], 1.0)) * reach
     step = abs(y - state[HELD_AT])
-    if state[HELD] > 0.0 and step <= max(2.0 * usual, 0.5 * abs(state[HELD_AT] - state[LAST])):
+    # The first events of a column at rest differ in size.
+    alike = 0.5 if state[MOVES] >= MATURE_MOVES else 1.5
+    if state[HELD] > 0.0 and step <= max(2.0 * usual, alike * abs(state[HELD_AT] - state[LAST])):
         state[HELD] += 1.0
         state[HELD_CHANGES] += step
     else:
@@ -139,11 +155,12 @@ def _hold(y, jump, outside, size, verdict, state):
     return 1
 
 
-@kernel(i8(ro(1), f8, i8, rw(1)))
-def judge_reading(codes, y, alone, state):
+@kernel(i8(ro(1), f8, i8, f8, rw(1)))
+def judge_reading(codes, y, alone, patience, state):
     """Verdict on the next reading of a column, NaN if it is missing; the state moves on.
 
-    `codes` are values that stand for missing readings; `alone` is 0 if many columns repeat their readings in this row.
+    `codes` are values that stand for missing readings; `alone` is 0 if many columns repeat their readings in this row,
+    and `patience` how much further than alone it may leave its range.
     A reading that is not `GOOD` is not taken into the state, until so many in a row agree that it is a change of level.
     """
     if math.isnan(y):
@@ -166,7 +183,7 @@ def judge_reading(codes, y, alone, state):
         heavy = math.sqrt(min(state[CHANGES] / usual, HEAVIEST)) if usual > 0.0 else 1.0
         # Readings that were set aside do not widen what the next one may be.
         size = usual * heavy * math.sqrt(1.0 + state[GAP] - state[ASIDE])
-        verdict = _suspicion(state, jump, outside, size)
+        verdict = _suspicion(state, jump, outside, size, patience)
         if verdict == JUMP or (outside > CODE_OUTSIDE * (state[HIGH + 2] - state[LOW + 2]) and jump > usual):
             for k in range(codes.shape[0]):
                 if y == codes[k]:
@@ -232,8 +249,23 @@ def _jump_together(verdicts, states):
                 states[j, NEED] = FIRST_NEED
 
 
-@kernel(i8(ro(1), rw(2), rw(2), rw(2)))
-def screen_rows(codes, rows, states, verdicts):
+@kernel(f8(ro(1), ro(2), rw(1)))
+def _patience(row, states, company):
+    """How much further readings of this row may leave the range of their columns than one that moves alone.
+
+    The columns that move far are added to ``company[0]``, those that would by chance to ``company[1]``.
+    """
+    for j in range(row.shape[0]):
+        size = states[j, CHANGES + 2] * math.sqrt(1.0 + states[j, GAP])
+        if size > 0.0 and not math.isnan(row[j]):
+            company[1] += 3.0 / states[j, N]
+            if size < abs(row[j] - states[j, LAST]) <= MOST_MOVED * size:
+                company[0] += 1.0
+    return PATIENCE if company[0] >= max(LEAST_MOVED, BY_CHANCE * company[1]) else 1.0
+
+
+@kernel(i8(ro(1), rw(2), rw(2), rw(2), rw(2)))
+def screen_rows(codes, rows, states, company, verdicts):
     """Judge rows in order and make jumps and codes NaN; `states` (columns, N_STATE) move on.
 
     A stuck reading lies within what its column has shown, and stays. Returns how many readings are not good; `verdicts`
@@ -247,8 +279,9 @@ def screen_rows(codes, rows, states, verdicts):
             if states[j, N] > 0.0 and rows[i, j] == states[j, LAST]:
                 n_same += 1
         alone = 1 if n_same <= max(MOST_STUCK * rows.shape[1], 1.0) else 0
+        patience = _patience(rows[i], states, company[i])
         for j in range(rows.shape[1]):
-            verdict = judge_reading(codes, rows[i, j], alone, states[j])
+            verdict = judge_reading(codes, rows[i, j], alone, patience, states[j])
             verdicts[i, j] = verdict
             if verdict != GOOD:
                 n_bad += 1
@@ -259,11 +292,12 @@ def screen_rows(codes, rows, states, verdicts):
     return n_bad
 
 
-@kernel(void(ro(1), ro(2), rw(1), rw(1)))
-def doubt_row(codes, states, scratch, row):
+@kernel(void(ro(1), ro(2), rw(1), rw(1), rw(1)))
+def doubt_row(codes, states, company, scratch, row):
     """Make readings of a row NaN that would be set aside; `states` stay as they are, `scratch` is (N_STATE)."""
+    patience = _patience(row, states, company)
     for j in range(row.shape[0]):
         for k in range(scratch.shape[0]):
             scratch[k] = states[j, k]
-        if judge_reading(codes, row[j], 0, scratch) != GOOD:
+        if judge_reading(codes, row[j], 0, patience, scratch) != GOOD:
             row[j] = math.nan

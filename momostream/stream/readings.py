@@ -9,10 +9,14 @@ those of a run in other units are not; after two if a fifth of the columns jumps
 after 200. A *stuck* sensor, which repeats a reading far longer than it ever has while other columns move, is counted,
 for 60 rows at most, and its readings stay: they are nothing unseen.
 
+A column may go further if it has company: where two other columns, or four times as many as by chance, move by more
+than their third largest change in the same row, criteria are wider, up to five times for columns whose largest changes
+are far above the mean one (rain, emissions), hardly for others.
+
 The criteria use ranks (the third largest change, the third highest and lowest reading), so that one error among the
 first readings does not hide the next. Nothing but codes is judged before a column has moved 30 times; five times if it
 has rested through 200 readings, and the jump is more than twice the last one. Of such a column, the first five moves
-are held for a reading if they are the largest by far.
+are held for a reading if they are the largest by far; the next one is taken up, whatever its size on the same side.
 """
 
 from __future__ import annotations
@@ -83,12 +87,18 @@ class Readings:
         """Number of columns."""
         return len(self._states)
 
-    def screen(self, rows: Array) -> int:
-        """Make gross errors in the next rows ``(n_rows, n_columns)`` NaN, in place; returns how many there were."""
+    def screen(self, rows: Array, company: Array | None = None) -> int:
+        """Make gross errors in the next rows ``(n_rows, n_columns)`` NaN, in place; returns how many there were.
+
+        ``company`` ``(n_rows, 2)`` holds how many other columns move far in each row, and how many would by chance;
+        those of these rows are added, in place.
+        """
+        if company is None:
+            company = np.zeros((len(rows), 2))
         given = rows.copy()
         verdicts = self._verdicts if len(rows) == 1 else np.zeros(rows.shape)
         n_bad = 0
-        if screen_rows(CODES, rows, self._states, verdicts):
+        if screen_rows(CODES, rows, self._states, company, verdicts):
             for i, j in np.argwhere(verdicts):
                 self.counts[int(verdicts[i, j]) - 1, j] += 1.0
                 if verdicts[i, j] != STUCK:
@@ -99,7 +109,7 @@ class Readings:
 
     def doubt(self, row: Array) -> None:
         """Make readings of a row ``(n_columns,)`` NaN, in place, that would be set aside; nothing is remembered."""
-        doubt_row(CODES, self._states, self._scratch, row)
+        doubt_row(CODES, self._states, np.zeros(2), self._scratch, row)
 
     def widen(self, n_columns: int) -> None:
         """Make room for more columns."""

@@ -81,6 +81,18 @@ def test_the_first_reading_after_a_gap_is_learnt_with_caution():
             lags.refresh()
 
 
+def test_a_target_that_leaves_its_rest_after_a_gap_is_learnt_in_full():
+    lags, location, std = Autoregression(0, 1), *np.empty((2, 4, 1))
+    for t, value in enumerate([0.0] * 100 + [np.nan, 3.0, 2.0]):
+        lags.predict(np.empty(0), location, std)
+        lags.learn(np.empty(0), np.array([value]))
+        if t == 101:
+            assert lags._targets[lags.n_waiting - 1, 0] == 3.0
+        if lags.is_due:
+            lags.refresh()
+    assert 0.0 < std[2, 0] < np.inf
+
+
 @pytest.mark.parametrize("forgetting", [1.0, 0.98])
 @pytest.mark.parametrize(("width", "n_targets"), [(1, 1), (4, 2), (6, 3)])
 def test_recursive_least_squares_is_weighted_ridge(forgetting, width, n_targets):

@@ -32,17 +32,22 @@ def history(kind, n=420):
     elif kind == "resting":
         rows = np.round(np.where(where, rows, 0.0))
         rows[350, 0] = 1e6
+    elif kind == "company":
+        # A column that mostly rests has a peak as others move: the first is real, the second beyond all.
+        rows[:, 2] = np.where(np.arange(n) % 40 < 3, rng.random(n), 0.0)
+        rows[[300, 380], :2] += 4.0
+        rows[[300, 340, 380], 2] = [25.0, 25.0, 4000.0]
     elif kind == "gaps":
         rows[rng.random(rows.shape) < 0.4] = np.nan
         rows[where] = 500.0
     return rows
 
 
-@pytest.mark.parametrize("kind", ["clean", "spikes", "codes", "stuck", "levels", "resting", "gaps"])
+@pytest.mark.parametrize("kind", ["clean", "spikes", "codes", "stuck", "levels", "resting", "company", "gaps"])
 def test_verdicts_are_those_of_lists(kind):
     rows = history(kind)
     found, verdicts = rows.copy(), np.zeros(rows.shape)
-    n_bad = screen_rows(CODES, found, np.zeros((3, N_STATE)), verdicts)
+    n_bad = screen_rows(CODES, found, np.zeros((3, N_STATE)), np.zeros((len(rows), 2)), verdicts)
     expected = screened(rows, CODES.tolist())
     assert_array_equal(verdicts, expected)
     assert_array_equal(found, np.where((expected > 0.0) & (expected != STUCK), np.nan, rows))

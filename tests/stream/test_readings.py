@@ -98,6 +98,41 @@ def test_the_first_moves_of_a_column_at_rest_are_held_for_a_reading():
     assert_array_equal(set_aside(flag), [300])
 
 
+def test_a_peak_of_rain_is_believed_if_other_columns_move_with_it():
+    """A column of a heavy tail may exceed all that it has shown, in a row in which others move far."""
+    rows = np.column_stack([walk(600, seed) for seed in range(4)])
+    rows[:, 3] = 0.0
+    rows[[220, 230, 260, 270, 300, 305, 310], 3] = [1.0, 2.0, 1.0, 1.0, 2.0, 3.0, 1.0]
+    rows[400:402, 3] = [40.0, 25.0]
+    alone, company = rows.copy(), rows.copy()
+    company[400:, :2] += 5.0
+    Readings(4).screen(alone)
+    assert np.isnan(alone[400]).tolist() == [False, False, False, True]
+    Readings(4).screen(company)
+    assert not np.isnan(company[400:, 3]).any()
+    # Columns without a heavy tail are judged as before, and so are values beyond belief.
+    company[400, 2:] += [300.0, 1e5]
+    Readings(4).screen(company)
+    assert np.isnan(company[400]).tolist() == [False, False, True, True]
+
+
+def test_targets_have_the_company_of_inputs():
+    model = MOMoGPRegressor(experts=("lags",), seed=0)
+    rows = np.column_stack([walk(600, seed) for seed in range(3)])
+    rain = np.zeros(600)
+    rain[[220, 230, 260, 270, 300, 305, 310, 400]] = [1.0, 2.0, 1.0, 1.0, 2.0, 3.0, 1.0, 40.0]
+    rows[400:, :2] += 5.0
+    for row, value in zip(rows, rain, strict=True):
+        model.learn_one({"pressure": row[0], "wind": row[1], "light": row[2]}, {"rain": value})
+    assert "rain" not in model.rejected_readings or model.rejected_readings["rain"]["row"] < 400
+
+
+def test_the_first_events_of_a_column_at_rest_are_taken_up_at_once_after_one():
+    rain = np.zeros(500)
+    rain[300:304] = [1.2, 1.9, 0.6, 0.2]
+    assert_array_equal(set_aside(rain), [300])
+
+
 def test_an_angle_that_wraps_loses_one_reading_at_first():
     angle = np.arange(0.0, 9.0 * 360.0, 3.0) % 360.0
     found = set_aside(angle)

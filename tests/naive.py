@@ -773,7 +773,7 @@ class NaiveReadings:
         self.codes, self.taken, self.changes, self.high, self.low, self.runs = codes, [], [], [], [], []
         self.gap = self.aside = self.run = self.repeats = self.moves = self.n_levels = 0
         self.held, self.last_held, self.mean_change = [], 0.0, 0.0
-        self.need, self.since, self.before = 0.0, 1e9, None
+        self.need, self.since, self.before, self.moved = 0.0, 1e9, None, 0.0
 
     def third(self, values, empty=0.0):
         return sorted(values, reverse=True)[2] if len(values) > 2 else empty
@@ -791,6 +791,10 @@ class NaiveReadings:
             return 0.0
         return min(np.log(usual / self.mean_change) / np.log(len(self.taken) / 3.0), 1.0)
 
+    def is_moving(self, y):
+        """Whether the reading before was the end of a large change in the direction of this one."""
+        return self.gap == 0 and self.moved * (y - self.taken[-1]) > 0.0
+
     def judge(self, y, alone=True, patience=1.0):
         """0, or 1 for a jump, 2 for a code, 3 for a stuck sensor."""
         if np.isnan(y):
@@ -803,7 +807,7 @@ class NaiveReadings:
             usual, outside = self.third(self.changes), self.outside(y)
             heavy = np.sqrt(min(max(self.changes) / usual, 4.0)) if usual > 0.0 else 1.0
             size = usual * heavy * np.sqrt(1.0 + self.gap - self.aside)
-            verdict = int(self.is_far(jump, outside, size, patience ** self.tail()))
+            verdict = int(self.is_far(jump, outside, size, 5.0 if self.is_moving(y) else patience ** self.tail()))
             if y in self.codes and (verdict or (outside > 0.02 * self.reach() and jump > usual)):
                 verdict = 2
             if verdict == 1 and self.since < 300 and self.is_back(y):
@@ -892,8 +896,10 @@ class NaiveReadings:
         self.held = []
         if same:
             self.repeats += 1
+            self.moved = 0.0
         elif self.taken:
             self.moves += 1
+            self.moved = np.sign(y - self.taken[-1]) if change > self.third(self.changes) else 0.0
             self.changes.append(change)
         self.high, self.low, self.taken = [*self.high, y], [*self.low, y], [*self.taken, y]
         # The largest changes fade.

@@ -20,9 +20,9 @@ N, LAST, GAP, RUN, REPEATS, MOVES, HELD, HELD_AT, NEED, SINCE = range(10)
 # The three largest changes, highest and lowest readings, the same before the last change of level, longest runs.
 CHANGES, HIGH, LOW, BEFORE, RUNS = 10, 13, 16, 19, 28
 # Mean change, sum of the changes of held readings, changes of level that were taken up, readings set aside since the
-# last one that was taken.
-MEAN_CHANGE, HELD_CHANGES, TAKEN, ASIDE = 31, 32, 33, 34
-N_STATE = 35
+# last one that was taken; the sign of the last change, if it was larger than the third largest before it.
+MEAN_CHANGE, HELD_CHANGES, TAKEN, ASIDE, MOVED = 31, 32, 33, 34, 35
+N_STATE = 36
 
 # Nothing is judged before this many moves; criteria are stricter, by a part of so many moves, while there are few. A
 # column that has rested through so many readings is judged after fewer moves, if the jump is so many times the last
@@ -43,9 +43,9 @@ HEAVIEST = 4.0
 # before the first sunrise): a few readings are enough.
 LONE_NEED, NEED_PER_DOUBLING, MOST_NEED, ALIKE_NEED, ALIKE, FIRST_NEED = 30.0, 6.0, 50.0, 8.0, 1.5, 2.0
 FREE_DOUBLINGS, EQUAL_NEED, CODE_NEED, TOGETHER = 3.0, 24.0, 200.0, 0.2
-# Columns that have company may leave their range so many times further: others move by more than their third largest
-# change, and not by so many of it that they are errors themselves, in so many times the number of columns that would
-# by chance.
+# A column may leave its range so many times further if it already moved far, in the same direction, in the row before;
+# and so many times to the power of its tail if it has company: others move by more than their third largest change, and
+# not by so many of it that they are errors themselves, in so many times the number of columns that would by chance.
 PATIENCE, LEAST_MOVED, MOST_MOVED, BY_CHANCE = 5.0, 2.0, 3.0, 4.0
 # Rows of the mean change.
 MEMORY = 200.0
@@ -83,8 +83,6 @@ def _tail(state):
 def _suspicion(state, jump, outside, size, patience):
     """Whether a reading is a jump too far; `size` is the largest usual change, `patience` stretches the criteria."""
     reach = state[HIGH + 2] - state[LOW + 2]
-    if patience > 1.0:
-        patience = patience ** _tail(state)
     has_rested = state[N] >= MATURE and jump > RESTING_JUMP * abs(state[LAST])
     if has_rested and state[MOVES] < MATURE_MOVES:
         return JUMP if jump > patience * FIRST_JUMP * state[CHANGES] else GOOD
@@ -183,7 +181,8 @@ def judge_reading(codes, y, alone, patience, state):
         heavy = math.sqrt(min(state[CHANGES] / usual, HEAVIEST)) if usual > 0.0 else 1.0
         # Readings that were set aside do not widen what the next one may be.
         size = usual * heavy * math.sqrt(1.0 + state[GAP] - state[ASIDE])
-        verdict = _suspicion(state, jump, outside, size, patience)
+        is_moving = state[GAP] == 0.0 and state[MOVED] * (y - state[LAST]) > 0.0
+        verdict = _suspicion(state, jump, outside, size, PATIENCE if is_moving else patience ** _tail(state))
         if verdict == JUMP or (outside > CODE_OUTSIDE * (state[HIGH + 2] - state[LOW + 2]) and jump > usual):
             for k in range(codes.shape[0]):
                 if y == codes[k]:
@@ -221,7 +220,10 @@ def judge_reading(codes, y, alone, patience, state):
     state[HELD] = 0.0
     if same:
         state[REPEATS] += 1.0
+        state[MOVED] = 0.0
     elif not first:
+        moved = jump / apart > state[CHANGES + 2] and jump > 0.0
+        state[MOVED] = math.copysign(1.0, y - state[LAST]) if moved else 0.0
         state[MOVES] += 1.0
         _keep_largest(state, CHANGES, jump / apart, 1.0)
     _keep_largest(state, HIGH, y, 1.0)

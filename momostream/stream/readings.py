@@ -9,7 +9,8 @@ those of a run in other units are not; after two if a fifth of the columns jumps
 after 200. A *stuck* sensor, which repeats a reading far longer than it ever has while other columns move, is counted,
 for 60 rows at most, and its readings stay: they are nothing unseen.
 
-A column may go further if it has company: where two other columns, or four times as many as by chance, move by more
+A column may go five times further if it already moved by more than its third largest change, in the same direction, in
+the row before: an excursion often is announced, an error is not. And it may go further if it has company: where two other columns, or four times as many as by chance, move by more
 than their third largest change in the same row, criteria are wider, up to five times for columns whose largest changes
 are far above the mean one (rain, emissions), hardly for others.
 
@@ -40,7 +41,7 @@ CODES = np.array(
      32767.0, 65535.0, -1e20, 1e20]
 )  # fmt: skip
 #: Numbers that earlier versions knew of a column.
-EARLIER_STATE = 31
+EARLIER_STATES = (31, 35)
 #: Why a reading is set aside.
 REASONS = {JUMP: "jump", CODE: "code"}
 
@@ -146,8 +147,8 @@ class Readings:
     @classmethod
     def from_state(cls, state: dict[str, Any], n_columns: int, part: str = "readings") -> Readings:
         """Restore from `state`, that of ``n_columns``; ``part`` is its name in messages."""
-        is_earlier = np.shape(state.get("states", ())) == (n_columns, EARLIER_STATE)
-        check_readings(part, state, n_columns, EARLIER_STATE if is_earlier else N_STATE, list(REASONS))
+        earlier = [n for n in EARLIER_STATES if np.shape(state.get("states", ())) == (n_columns, n)]
+        check_readings(part, state, n_columns, earlier[0] if earlier else N_STATE, list(REASONS))
         readings = cls(n_columns)
         readings.n_rows = state["n_rows"]
         readings.counts, readings.newest = state["counts"].copy(), state["newest"].copy()

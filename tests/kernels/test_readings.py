@@ -36,6 +36,7 @@ def history(kind, n=420):
         # A column that mostly rests has a peak as others move: the first is real, the second beyond all.
         rows[:, 2] = np.where(np.arange(n) % 40 < 3, rng.random(n), 0.0)
         rows[[300, 380], :2] += 4.0
+        rows[200:204, 0] += [5.0, 18.0, 20.0, 9.0]
         rows[[300, 340, 380], 2] = [25.0, 25.0, 4000.0]
     elif kind == "gaps":
         rows[rng.random(rows.shape) < 0.4] = np.nan

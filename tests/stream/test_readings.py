@@ -116,6 +116,19 @@ def test_a_peak_of_rain_is_believed_if_other_columns_move_with_it():
     assert np.isnan(company[400]).tolist() == [False, False, True, True]
 
 
+def test_an_excursion_that_is_announced_is_believed():
+    y = walk(600)
+    y[400:405] = y[399] + np.array([4.5, 25.0, 27.0, 24.0, 5.0])
+    assert set_aside(y).size == 0
+    y[400] = y[399]
+    assert_array_equal(set_aside(y)[:1], [401])
+    # One step does not announce a change in the other direction, nor one beyond belief.
+    y[400:402] = y[399] + np.array([4.5, -25.0])
+    assert 401 in set_aside(y)
+    y[400:402] = y[399] + np.array([4.5, 300.0])
+    assert 401 in set_aside(y)
+
+
 def test_targets_have_the_company_of_inputs():
     model = MOMoGPRegressor(experts=("lags",), seed=0)
     rows = np.column_stack([walk(600, seed) for seed in range(3)])

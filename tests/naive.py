@@ -916,7 +916,7 @@ def have_company(row, columns):
 
 
 def screened(rows, codes):
-    """Verdicts on all readings of rows, each column by what it has shown, wider where others move too; a sensor is stuck only while most others move."""
+    """Verdicts on all readings, by what a column has shown and whether others move; none is stuck while most rest."""
     columns = [NaiveReadings(codes) for _ in range(rows.shape[1])]
     verdicts = np.zeros(rows.shape)
     for i, row in enumerate(rows):

@@ -10,9 +10,10 @@ after 200. A *stuck* sensor, which repeats a reading far longer than it ever has
 for 60 rows at most, and its readings stay: they are nothing unseen.
 
 A column may go five times further if it already moved by more than its third largest change, in the same direction, in
-the row before: an excursion often is announced, an error is not. And it may go further if it has company: where two other columns, or four times as many as by chance, move by more
-than their third largest change in the same row, criteria are wider, up to five times for columns whose largest changes
-are far above the mean one (rain, emissions), hardly for others.
+the row before: an excursion often is announced, an error is not. And it may go further if it has company: where two
+other columns, or four times as many as by chance, move by more than their third largest change in the same row,
+criteria are wider, up to five times for columns whose largest changes are far above the mean one (rain, emissions),
+hardly for others.
 
 The criteria use ranks (the third largest change, the third highest and lowest reading), so that one error among the
 first readings does not hide the next. Nothing but codes is judged before a column has moved 30 times; five times if it

@@ -1,13 +1,14 @@
 """What a served farm bears: load, kills, strange requests, and how soon its page is there.
 
-    python -m benchmarks.serve [load | throughput | kills | schema | demo ...] [--minutes 60] [--seconds 240] [--quick]
+    python -m benchmarks.serve [load | memory | throughput | kills | schema | demo ...] [--quick]
 
 `load` runs 500 machines at one row each per ten seconds, half over HTTP and half over MQTT, with 20 open pages: first
-an hour of rows as fast as they are learnt, for memory, then some minutes in real time, for the time from a row to its
-forecast; then it times the page. `throughput` compares pushes of 1,000 rows with ``momostream run`` over the same rows
+some minutes (``--minutes``) of rows as fast as they are learnt, then some (``--seconds``) in real time, for the time
+from a row to its forecast; then it times the page. `memory` runs an hour of rows of 100 machines as fast as they are
+learnt. `throughput` compares pushes of 1,000 rows with ``momostream run`` over the same rows
 in a file. `kills` ends the server by SIGKILL while a client pushes and retries. `schema` lets schemathesis try the
 interface by its OpenAPI document. `demo` times ``momostream demo`` up to the address of its page. All traffic is on
-127.0.0.1. Goes to ``results/serve.md``, which shows the newest of each trial. A full run takes an hour and a half.
+127.0.0.1. Goes to ``results/serve.md``, which shows the newest of each trial. A full run takes an hour.
 """
 
 from __future__ import annotations
@@ -34,10 +35,10 @@ from benchmarks.data import ROOT
 from benchmarks.harness import RESULTS, about, keep_result, kept_results, one_thread, write_results
 from benchmarks.tools.serve_farm import Server, push_until_accepted, simulated_row
 from benchmarks.tools.serve_kills import kill_trial
-from benchmarks.tools.serve_load import Load, flatness
+from benchmarks.tools.serve_load import Load, growth
 from benchmarks.tools.serve_report import report
 
-PARTS = ("load", "throughput", "kills", "schema", "demo")
+PARTS = ("load", "memory", "throughput", "kills", "schema", "demo")
 # The short forms of the others are among the tests, or take a minute.
 QUICK_PARTS = ("load",)
 THROUGHPUT_FARM = """
@@ -66,7 +67,7 @@ time = "none"
 """
 
 
-def load(folder: Path, quick: bool, minutes: float = 60.0, seconds: float = 240.0) -> dict[str, Any]:
+def load(folder: Path, quick: bool, minutes: float = 12.0, seconds: float = 240.0) -> dict[str, Any]:
     """500 machines, 20 pages; so many minutes as fast as they are learnt, then so many seconds in real time."""
     n_machines, n_pages, n_rows, n_probes = (20, 3, 12, 10) if quick else (500, 20, int(6 * minutes), int(5 * seconds))
     seconds = 10.0 if quick else seconds
@@ -76,9 +77,25 @@ def load(folder: Path, quick: bool, minutes: float = 60.0, seconds: float = 240.
         found = {"machines": n_machines, "pages": n_pages, "simulated_rows": n_rows * n_machines, "simulated_cpu": cpu}
         found |= trial.in_real_time(seconds, n_probes)
         found["page_ms"] = page_times(trial.server.address, 2 if quick else 7)
-        found["memory_mb"] = [round(size / 1e6) for _, _, size in trial.memory[:: max(1, len(trial.memory) // 12)]]
-        found["memory_third"], found["memory_last"] = flatness(trial.memory)
         return found
+    finally:
+        trial.close()
+
+
+def memory(folder: Path, quick: bool) -> dict[str, Any]:
+    """An hour of rows of 100 machines: resident memory, and that of models."""
+    n_machines, n_rows = (10, 12) if quick else (100, 360)
+    trial = Load(folder, n_machines, 0)
+    try:
+        cpu = trial.simulate(n_rows, datetime.now(UTC))
+        resident, models = (list(sizes) for sizes in zip(*trial.memory, strict=True))
+        others = [size - of_models for size, of_models in trial.memory]
+        shown = trial.memory[:: max(1, len(trial.memory) // 12)]
+        return {
+            "machines": n_machines, "rows": n_rows, "cpu": cpu,
+            "mb": [[round(each / 1e6, 1) for each in pair] for pair in shown],
+            "growth": growth(resident), "model_growth": growth(models), "other_growth": growth(others),
+        }  # fmt: skip
     finally:
         trial.close()
 
@@ -214,7 +231,7 @@ def demo(folder: Path, quick: bool) -> dict[str, Any]:
 
 
 TRIALS: dict[str, Callable[..., dict[str, Any]]] = {
-    "load": load, "throughput": throughput, "kills": kills, "schema": schema, "demo": demo,
+    "load": load, "memory": memory, "throughput": throughput, "kills": kills, "schema": schema, "demo": demo,
 }  # fmt: skip
 
 
@@ -223,7 +240,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("parts", nargs="*", metavar="PART", help=f"of {', '.join(PARTS)}; all if none is named")
     parser.add_argument("--quick", action="store_true", help="seconds instead of minutes; nothing is kept")
-    parser.add_argument("--minutes", type=float, default=60.0, help="of the load that are simulated")
+    parser.add_argument("--minutes", type=float, default=12.0, help="of the load that are simulated")
     parser.add_argument("--seconds", type=float, default=240.0, help="of the load in real time")
     options = parser.parse_args()
     unknown = set(options.parts) - set(PARTS)

@@ -21,7 +21,7 @@ from benchmarks.harness import one_thread
 
 __all__ = ["Server", "free_port", "json_lines", "push_until_accepted", "simulated_row", "value_of"]
 
-PATIENCE = 300.0
+PATIENCE, LOOK_SECONDS = 300.0, 0.25
 
 
 def free_port() -> int:
@@ -118,7 +118,8 @@ class Server:
         while value_of(self.metrics(), f'momostream_rows_total{{feed="{feed}"}}') < n:
             if time.monotonic() > until:
                 raise RuntimeError(f"{feed} has not learnt {n} rows in time")
-            time.sleep(0.05)
+            # The counts of all machines cost the server some milliseconds.
+            time.sleep(LOOK_SECONDS)
 
 
 def value_of(metrics: str, name: str) -> float:

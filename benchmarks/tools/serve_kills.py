@@ -15,8 +15,9 @@ import httpx
 from benchmarks.tools.serve_farm import Server, push_until_accepted, value_of
 from momostream.storage.store import Store
 
-__all__ = ["KILL_FARM", "contents", "kill_trial"]
+__all__ = ["KILL_FARM", "contents", "kill_trial", "turbine_row"]
 
+# Of the tests as well.
 KILL_FARM = """
 [serve]
 address = "127.0.0.1:PORT"
@@ -35,15 +36,17 @@ KEYS = ("T1", "T2")
 ROWS_PER_KILL, FIRST_FAULT, FAULT_ROWS = 5, 40, 4
 
 
+def turbine_row(n: int, key: str = "T1", power: float | None = None) -> dict[str, Any]:
+    """Row ``n`` of a machine: waves, or another power."""
+    value = 10.0 + 3.0 * math.sin(n / 5) + 0.1 * math.cos(7.7 * n) if power is None else power
+    at = (datetime(2026, 11, 18) + timedelta(minutes=10 * n)).isoformat()
+    return {"turbine": key, "n": n, "time": at, "power": value, "temperature": 40.0 + math.cos(n / 3)}
+
+
 def _batch(n: int) -> list[dict[str, Any]]:
     """The rows of all machines at one time."""
-    at = (datetime(2026, 11, 18) + timedelta(minutes=10 * n)).isoformat()
-    rows = []
-    for key in KEYS:
-        is_fault = key == "T1" and FIRST_FAULT <= n < FIRST_FAULT + FAULT_ROWS
-        power = 60.0 if is_fault else 10.0 + 3.0 * math.sin(n / 5) + 0.1 * math.cos(7.7 * n)
-        rows.append({"turbine": key, "n": n, "time": at, "power": power, "temperature": 40.0 + math.cos(n / 3)})
-    return rows
+    is_fault = FIRST_FAULT <= n < FIRST_FAULT + FAULT_ROWS
+    return [turbine_row(n, key, 60.0 if is_fault and key == "T1" else None) for key in KEYS]
 
 
 def contents(path: Path) -> tuple[Any, ...]:

@@ -7,18 +7,18 @@ import queue
 import random
 import threading
 import time
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from http.client import HTTPConnection, HTTPException
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import httpx
-import numpy as np
 
 from benchmarks.tools.brokers import Mosquitto
 from benchmarks.tools.serve_farm import Server, json_lines, push_until_accepted, simulated_row, value_of
 
-__all__ = ["LOAD_FARM", "Load"]
+__all__ = ["LOAD_FARM", "Load", "growth"]
 
 LOAD_FARM = """
 [serve]
@@ -38,8 +38,8 @@ targets = ["power", "temperature"]
 horizon = 12
 """
 FEEDS = ("north", "south")
-# Seconds between two rows of a machine, and between two looks at memory.
-ROW_SECONDS, LOOK_SECONDS = 10.0, 5.0
+# Seconds between two rows of a machine.
+ROW_SECONDS = 10.0
 # Connections over which rows are pushed.
 N_PUSHERS = 4
 # A probe gives up here, and looks this often. All probes share one connection, and all rows a few: a client that is
@@ -77,7 +77,8 @@ class Load:
         self.client = httpx.Client(base_url=self.server.address, timeout=60.0)
         self.publisher = _publisher(self.broker.port)
         self.n_sent = 0
-        self.memory: list[tuple[float, int, int]] = []
+        # Resident bytes, and those of models, row by row.
+        self.memory: list[tuple[int, int]] = []
         self.latencies: dict[str, list[float]] = {feed: [] for feed in FEEDS}
         self._stop = threading.Event()
         self._event_bytes = 0
@@ -115,7 +116,9 @@ class Load:
         self.publisher.publish(f"farm/{row['machine']}/rows", json.dumps(row), qos=1)
 
     def _look(self) -> None:
-        self.memory.append((time.monotonic(), self.n_sent, self.server.resident()))
+        metrics = self.server.metrics()
+        models = sum(value_of(metrics, f'momostream_model_bytes{{feed="{feed}"}}') for feed in FEEDS)
+        self.memory.append((self.server.resident(), int(models)))
 
     # ------------------------------------------------------------------ real time
 
@@ -228,8 +231,7 @@ def _publisher(port: int) -> Any:
     return publisher
 
 
-def flatness(memory: list[tuple[float, int, int]]) -> tuple[float, float]:
-    """Largest resident megabytes in the third and in the last quarter of the rows sent."""
-    sizes = np.array([each[2] for each in memory]) / 1e6
+def growth(sizes: Sequence[int]) -> float:
+    """Largest of the last quarter over that of the third."""
     n = len(sizes)
-    return float(sizes[n // 2 : 3 * n // 4].max()), float(sizes[3 * n // 4 :].max())
+    return max(sizes[3 * n // 4 :]) / max(sizes[n // 2 : 3 * n // 4])

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["absolute_error", "energy_score", "error_ratio", "is_inside", "pit_bins", "squared_error"]
+__all__ = ["absolute_error", "energy_score", "error_ratio", "is_inside", "means", "pit_bins", "squared_error"]
 
 Array = NDArray[np.float64]
 
@@ -47,6 +47,17 @@ def pit_bins(pit: Array, n_bins: int) -> NDArray[np.intp]:
     [0, 1, 3]
     """
     return np.minimum(pit * n_bins, n_bins - 1.0).astype(np.intp)
+
+
+def means(sums: Array, counts: Any) -> Array:
+    """Means from sums and how many values each has; NaN where there is none.
+
+    Examples
+    --------
+    >>> means(np.array([6.0, 0.0]), np.array([3, 0]))
+    array([ 2., nan])
+    """
+    return np.where(counts > 0, sums / np.maximum(counts, 1), np.nan)
 
 
 def error_ratio(error: Array, reference: Array) -> float:

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from momostream.distributions.scores import error_ratio
+from momostream.distributions.scores import error_ratio, means
 
 __all__ = ["DAY", "ComparedRow", "Lookback", "ScoredDay"]
 
@@ -44,12 +44,12 @@ class ScoredDay(NamedTuple):
     @property
     def rmse(self) -> Array:
         """Root mean square error of each target; NaN without a value."""
-        return _root(self.squares, self.counts)
+        return np.sqrt(means(self.squares, self.counts))
 
     @property
     def naive_rmse(self) -> Array:
         """The same of the last value."""
-        return _root(self.naive, self.counts)
+        return np.sqrt(means(self.naive, self.counts))
 
 
 class Lookback:
@@ -160,7 +160,3 @@ def _is_same_event(known: Mapping[str, Any], alarm: Mapping[str, Any]) -> bool:
 def _day(parts: Sequence[Any]) -> ScoredDay:
     number, *arrays = parts
     return ScoredDay(int(number), *(np.array(each) for each in arrays))
-
-
-def _root(squares: Array, counts: Array) -> Array:
-    return np.sqrt(np.where(counts > 0.0, squares / np.maximum(counts, 1.0), np.nan))

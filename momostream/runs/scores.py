@@ -17,7 +17,7 @@ from momostream._numbers import as_number
 from momostream.distributions.bounded import TargetMap
 from momostream.distributions.forecast import Forecast
 from momostream.distributions.predicted import PredictedValues
-from momostream.distributions.scores import absolute_error, error_ratio, is_inside, pit_bins, squared_error
+from momostream.distributions.scores import absolute_error, error_ratio, is_inside, means, pit_bins, squared_error
 from momostream.estimators.vocabulary import Vocabulary
 from momostream.horizon.calendar import AWARE, NUMBER, as_time
 from momostream.runs.lookback import ComparedRow, Lookback
@@ -354,9 +354,9 @@ class Track:
 
 def _means(sums: Array, counts: Array) -> Array:
     """Means of the scores, along the first axis; NaN if nothing was counted."""
-    means = np.where(counts > 0.0, sums / np.maximum(counts, 1.0), np.nan)
-    means[_ROOTS,] = np.sqrt(means[_ROOTS,])
-    return means
+    found = means(sums, counts)
+    found[_ROOTS,] = np.sqrt(found[_ROOTS,])
+    return found
 
 
 # Stores name the planes of a distribution "law".

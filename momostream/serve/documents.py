@@ -73,7 +73,8 @@ def _push() -> dict[str, Any]:
             _query("precision", "Unit of the times of line protocol.", enum=["ns", "us", "ms", "s"]),
         ],
         "requestBody": {
-            "required": True,
+            "description": "An empty body is accepted, and has no rows.",
+            "required": False,
             "content": {
                 "application/x-ndjson": {"schema": {"type": "string"}},
                 "application/json": {"schema": {"type": "array", "items": _TEXTS}},

@@ -49,6 +49,7 @@ def metrics_text(states: Iterable[FeedState], n_events: int = 0, n_errors: int =
     lines += _metric("waiting_rows", "gauge", "Rows accepted and not read yet.", [(s, _waiting(s)) for s in found])
     lines += _metric("lag_seconds", "gauge", "Seconds since the last row.", [(state, _lag(state)) for state in found])
     lines += _metric("open_alarms", "gauge", "Alarms that have not ended.", [(state, _open(state)) for state in found])
+    lines += _metric("model_bytes", "gauge", "Memory of the loaded models.", [(s, _model_bytes(s)) for s in found])
     lines += _scores(found)
     lines += _latency(found)
     lines += ["# TYPE momostream_memory_bytes gauge", f"momostream_memory_bytes {_memory()}"]
@@ -64,6 +65,10 @@ def _metric(name: str, kind: str, words: str, values: Sequence[tuple[FeedState, 
 
 def _waiting(state: FeedState) -> int:
     return 0 if state.journal is None else state.journal.n_waiting
+
+
+def _model_bytes(state: FeedState) -> int:
+    return 0 if state.run is None else state.run.fleet.nbytes
 
 
 def _lag(state: FeedState) -> float:

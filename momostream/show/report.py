@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from momostream import __version__
 from momostream.distributions.forecast import Forecast
 from momostream.distributions.prediction import Prediction
-from momostream.distributions.scores import error_ratio
+from momostream.distributions.scores import error_ratio, means
 from momostream.horizon.durations import spoken_steps
 from momostream.runs.scores import SCORES, Track
 from momostream.show.outline import change_text, counted, has_learnt
@@ -403,8 +403,8 @@ def _step_table(track: Track) -> str:
 def _known_means(values: NDArray[np.float64]) -> list[float]:
     """Mean of each row over the targets that have a value; NaN if none has."""
     known = ~np.isnan(values)
-    sums = np.where(known, values, 0.0).sum(axis=1)
-    return [total / count if count else np.nan for total, count in zip(sums, known.sum(axis=1), strict=True)]
+    found: list[float] = means(np.where(known, values, 0.0).sum(axis=1), known.sum(axis=1)).tolist()
+    return found
 
 
 def _cell(score: str, value: float) -> str:

@@ -3,38 +3,20 @@
 from __future__ import annotations
 
 import json
-import math
 import time as clock
 from contextlib import contextmanager
-from datetime import datetime, timedelta
 
 import httpx
 
+from benchmarks.tools.serve_kills import KILL_FARM, turbine_row
 from momostream.cli.serve import request_for
 from momostream.serve.config import read_config_text
 from momostream.serve.security import Tokens
 from momostream.serve.server import FeedWorker, PageServer
 from momostream.serve.state import FeedState
 
-FARM = """
-[serve]
-address = "127.0.0.1:0"
-title = "Test farm"
-history = 100
-[feeds.north]
-key = "turbine"
-time = "time"
-targets = ["power", "temperature"]
-horizon = 6
-sequence = "n"
-commit_seconds = 0.3
-"""
-
-
-def row(n, key="T1", power=None):
-    value = 10.0 + 3.0 * math.sin(n / 5) + 0.1 * math.cos(7.7 * n) if power is None else power
-    at = (datetime(2026, 11, 18) + timedelta(minutes=10 * n)).isoformat()
-    return {"turbine": key, "n": n, "time": at, "power": value, "temperature": 40.0 + math.cos(n / 3)}
+FARM = KILL_FARM.replace("PORT", "0")
+row = turbine_row
 
 
 def lines(rows):

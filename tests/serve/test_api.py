@@ -218,6 +218,7 @@ def test_metrics_health_and_documents(farm):
     client, state = farm
     text = client.get("/metrics").text
     assert f'momostream_rows_total{{feed="north"}} {state.n_rows}' in text
+    assert f'momostream_model_bytes{{feed="north"}} {state.run.fleet.nbytes:g}' in text and state.run.fleet.nbytes > 0
     assert 'momostream_row_latency_seconds_bucket{feed="north",le="+Inf"}' in text
     assert client.get("/healthz").status_code == client.get("/readyz").status_code == 200
     paths = client.get("/openapi.json").json()["paths"]

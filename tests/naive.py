@@ -659,6 +659,13 @@ def best_mixture(M: np.ndarray) -> np.ndarray:
     return best
 
 
+def trusted(w: np.ndarray, M: np.ndarray, trials: float) -> np.ndarray:
+    """Weights drawn towards the first expert, as far as the gain on it could be chance in so many trials."""
+    gained = M[0, 0] - w @ M @ w
+    trust = max(0.0, 1.0 - 1.0 / (trials * gained / (w @ M @ w))) if gained > 0.0 else 0.0
+    return trust * w + (1.0 - trust) * np.eye(len(w))[0]
+
+
 def pooled_moments(moments: np.ndarray) -> np.ndarray:
     """Moments (H, K, K) in units of the least square error of each step; near steps count more than far ones."""
     units = [max(np.diag(M).min(), 1e-4 * M[0, 0]) for M in moments]

@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from momostream.distributions.planes import LOCATION
+from momostream.distributions.planes import LOCATION, SCALE
 from momostream.horizon.levels import LevelScale
 from momostream.kernels.forecasts import blend_mean, correlation_learn, deviations, mixture_learn, mixture_planes
 from momostream.kernels.horizon import blend_common, blend_learn, blend_solve, exchange
@@ -31,9 +31,8 @@ Array = NDArray[np.float64]
 # Memory of the errors of the experts, in rows, and how much longer it is for each step: errors of forecasts that
 # overlap are much the same. Caution against trusting one expert; steps towards the optimum each time.
 MEMORY, MEMORY_PER_STEP, CAUTION, N_STEPS = 3000.0, 30.0, 0.1, 4
-# The square error of an expert that has learnt from n rows is taken to be larger by ((YOUTH + YOUTH_PER_STEP h) / n)^2
-# of it for step h: few rows say less about far steps.
-YOUTH, YOUTH_PER_STEP = 30.0, 10.0
+# Experts count if they have gained more on the last value than so many times what chance gains.
+PROOF = 2.0
 # The errors of all series together count as this many rows of each.
 COMMON_ROWS = 500.0
 # After this many rows, weights move little: those of each series are found at every fourth row only.
@@ -41,6 +40,8 @@ SETTLED_ROWS, TURNS = 256, 4
 
 # Components of the mixture: how fast their variances forget, whether they lie at the last value, their first weights.
 SPEEDS = (0.97, 0.995, 0.9998, 0.97, 0.995)
+# One of them is narrower than its errors are: tails alone cannot say how much more often small errors come.
+NARROW, NARROWNESS = 3, 0.3
 LEAST_SPEED = 0.9
 AT_LAST, FIRST_AT_LAST = np.array([0.0, 0.0, 0.0, 1.0, 1.0]), 3
 FIRST_WEIGHTS = (0.3, 0.3, 0.3, 0.05, 0.05)
@@ -64,9 +65,19 @@ CORRELATION_FORGETTING, PRIOR_ROWS, CORRELATION_FLOOR = 0.998, 2.0, 1e-4
 
 
 class Blend:
-    """Weights of ``n_experts`` forecasts for each step and series, positive and with sum one.
+    """Weights of ``n_experts`` forecasts for each step and series, none negative and with sum one.
 
-    Errors of a step come every ``every`` rows.
+    The first expert is the last value, and the others count as far as they have proven better. Forecasts of step h
+    overlap over h rows: the more, the fewer independent trials are as many rows. Errors of a step come every ``every`` rows.
+
+    Attributes
+    ----------
+    moments, common
+        Discounted second moments of the errors of all experts, and their mean over the series.
+    found
+        Weights of least square error, shape ``(horizon, n_series, n_experts)``.
+    weights
+        The same, drawn towards the last value by what chance would gain in so few trials.
 
     Examples
     --------
@@ -79,14 +90,15 @@ class Blend:
 
     def __init__(self, n_experts: int, horizon: int, n_series: int, every: int = 1) -> None:
         self.moments = np.zeros((horizon, n_series, n_experts, n_experts))
-        # The first expert is the last value, with which every feed begins.
-        self.weights = np.full((horizon, n_series, n_experts), 0.1 / max(n_experts - 1, 1))
-        self.weights[:, :, 0] = 0.9
+        self.found = np.full((horizon, n_series, n_experts), 0.1 / max(n_experts - 1, 1))
+        self.found[:, :, 0] = 0.9
+        self.weights = np.zeros_like(self.found)
+        self.weights[:, :, 0] = 1.0
         self._forgetting = (1.0 - 1.0 / (MEMORY + MEMORY_PER_STEP * horizon)) ** every
         self._pooled, self._nearer = np.empty((2, horizon, n_experts, n_experts))
         # Errors of all series together, found from time to time.
         self.common = np.zeros((horizon, n_experts, n_experts))
-        self._youth = YOUTH + YOUTH_PER_STEP * np.arange(1.0, horizon + 1.0)
+        self._steps = np.arange(1.0, horizon + 1.0)
         self._pull = np.empty(n_experts)
         self.n_rows = 0
 
@@ -100,9 +112,19 @@ class Blend:
         if shrinkage and (self.n_rows < SETTLED_ROWS or turn == 0):
             blend_common(self.moments, self.common)
         blend_solve(
-            start, stop, N_STEPS, CAUTION, (self._youth / self.n_rows) ** 2, shrinkage, self.common, self.moments,
-            self._pooled, self._nearer, self._pull, self.weights,
+            start, stop, N_STEPS, CAUTION, self._trials(), shrinkage, self.common, self.moments, self._pooled,
+            self._nearer, self._pull, self.found, self.weights,
         )  # fmt: skip
+
+    def _trials(self) -> Array:
+        """Independent trials of each step that the moments hold, over `PROOF`.
+
+        Moments weigh the rows by the square of their number until the memory is full, which is worth 5 / 9 of them,
+        and two memories then. Errors of step h overlap over h rows; their squares are worth 3 h / (2 h^2 + 1) of a
+        trial each.
+        """
+        rows = np.minimum(5.0 / 9.0 * np.maximum(self.n_rows - self._steps, 1.0), 2.0 / (1.0 - self._forgetting))
+        return rows * 3.0 * self._steps / (2.0 * self._steps**2 + 1.0) / PROOF
 
     def mean(self, locations: Array) -> Array:
         """Blended forecasts ``(horizon, n_series)`` from those of the experts ``(n_experts, horizon, n_series)``."""
@@ -113,17 +135,17 @@ class Blend:
     @property
     def nbytes(self) -> int:
         """Bytes of what was learnt."""
-        return self.moments.nbytes + self.weights.nbytes + self.common.nbytes
+        return self.moments.nbytes + self.found.nbytes + self.weights.nbytes + self.common.nbytes
 
     def state(self) -> dict[str, Any]:
         """Everything as plain data."""
-        arrays = {"moments": self.moments.copy(), "weights": self.weights.copy(), "common": self.common.copy()}
-        return {**arrays, "n_rows": self.n_rows}
+        arrays = {"moments": self.moments, "found": self.found, "weights": self.weights, "common": self.common}
+        return {**{name: array.copy() for name, array in arrays.items()}, "n_rows": self.n_rows}
 
     def restore(self, state: dict[str, Any]) -> None:
         """Restore from `state`."""
-        self.moments, self.weights, self.n_rows = state["moments"].copy(), state["weights"].copy(), state["n_rows"]
-        self.common = state["common"].copy()
+        self.moments, self.found, self.weights = (state[name].copy() for name in ("moments", "found", "weights"))
+        self.common, self.n_rows = state["common"].copy(), state["n_rows"]
 
 
 class _LearntArrays:
@@ -222,6 +244,7 @@ class BlendMixture(_LearntArrays):
             self._stds(squares, masses, outputs, last, n_missing), self.levels.factors(blend), tail_candidates(),
             self.mixing[0], tails, outputs, self._weights, planes, self._mean,
         )  # fmt: skip
+        planes[SCALE, NARROW] *= NARROWNESS
         self._exchange(everywhere)
         return planes
 

@@ -375,8 +375,10 @@ class HorizonModel:
         for key, part in model._parts().items():
             # Earlier versions did not smooth.
             if part is not None and (key != "smoothing" or state.get(key) is not None):
-                check_part(key, state[key], part.state(), sizes)
-                part.restore(state[key])
+                # Nor did they have weights that all experts had found, beside those that count.
+                found = {"found": state[key]["weights"]} if key in ("blend", "middle") else {}
+                check_part(key, {**found, **state[key]}, part.state(), sizes)
+                part.restore({**found, **state[key]})
         check_part("ring", state["ring"], model.ring.state(0), sizes)
         model.ring.restore(state["ring"])
         check_tails("outlook / mixing", model.mixture.mixing[:, 2], len(TAILS))

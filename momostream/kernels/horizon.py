@@ -383,20 +383,36 @@ def blend_common(moments, common):
                 common[h, i, j] /= max(n_known, 1.0)
 
 
-@kernel(void(i8, i8, i8, f8, ro(1), f8, ro(3), ro(4), rw(3), rw(3), rw(1), rw(3)))
-def blend_solve(start, stop, n_steps, caution, youth, shrinkage, common, moments, pooled, nearer, pull, weights):
-    """Move the weights (H, P, K) of the series `start` to `stop` towards the mixture of least square error.
+@kernel(f8(ro(2), ro(1), f8))
+def _trust(M, w, trials):
+    """How far to go from the first expert to the mixture with weights `w`: 1 - 1 / F, and 0 if F is below 1.
 
-    Weights stay positive and sum to one. Moments are drawn towards `common` (H, K, K) by the part `shrinkage`, and then
+    F compares what the mixture has gained on the first expert with what chance gains in so many independent `trials`.
+    """
+    mixed = 0.0
+    for k in range(w.shape[0]):
+        mixed += w[k] * dot(M[k], w)
+    gained = M[0, 0] - mixed
+    return max(1.0 - mixed / (trials * gained), 0.0) if gained > 0.0 else 0.0
+
+
+@kernel(void(i8, i8, i8, f8, ro(1), f8, ro(3), ro(4), rw(3), rw(3), rw(1), rw(3), rw(3)))
+def blend_solve(
+    start, stop, n_steps, caution, trials, shrinkage, common, moments, pooled, nearer, pull, found, weights
+):  # fmt: skip
+    """Move the weights `found` (H, P, K) of the series `start` to `stop` towards the mixture of least square error.
+
+    They stay positive and sum to one. Moments are drawn towards `common` (H, K, K) by the part `shrinkage`, and then
     pooled over the steps, in units of the least square error of each: those of step g count for step h as min(g, h) /
     max(g, h). Then come multiplicative steps: a weight grows if the errors of its expert, times those of
     the mixture, are smaller than the square error of the mixture.
-    `caution` times the least square error of all experts is added to the square error of each, and `youth` (H) times
-    their own to those of all but the first. `pooled`, `nearer` (H, K, K) and `pull` (K) are scratch. O(H K^2) per
-    series.
+    `caution` times the least square error of all experts is added to the square error of each, and the same over the
+    number of independent `trials` (H) for the square of what all but the first have together. `weights` (H, P, K) are
+    those found, of which all but the first count as far as `_trust` goes. `pooled`, `nearer` (H, K, K) and `pull` (K)
+    are scratch. O(H K^2) per series.
     """
-    H = weights.shape[0]
-    K = weights.shape[2]
+    H = found.shape[0]
+    K = found.shape[2]
     for p in range(start, stop):
         # The weight min(g, h) / max(g, h) is a product over the steps between, so that two passes add up all of them.
         for h in range(H):
@@ -422,14 +438,15 @@ def blend_solve(start, stop, n_steps, caution, youth, shrinkage, common, moments
                     nearer[h, i, j] += fading * nearer[h + 1, i, j]
         for h in range(H):
             M = pooled[h]
-            w = weights[h, p]
+            w = found[h, p]
             least = _least_error(M)
             if least <= 0.0:
                 continue
             for _ in range(n_steps):
                 whole_error = 0.0
+                moved = least * (1.0 - w[0]) / trials[h]
                 for k in range(K):
-                    pull[k] = dot(M[k], w) + (caution * least + (youth[h] * M[k, k] if k else 0.0)) * w[k]
+                    pull[k] = dot(M[k], w) + caution * least * w[k] + (moved if k else 0.0)
                     whole_error += w[k] * pull[k]
                 total = 0.0
                 for k in range(K):
@@ -438,6 +455,9 @@ def blend_solve(start, stop, n_steps, caution, youth, shrinkage, common, moments
                     total += w[k]
                 for k in range(K):
                     w[k] /= total
+            trust = _trust(M, w, trials[h])
+            for k in range(K):
+                weights[h, p, k] = trust * w[k] + (0.0 if k else 1.0 - trust)
 
 
 @kernel(void(ro(3), i8, i8, i8, ro(2), ro(1), ro(1), ro(1), ro(1), ro(3), rw(1), rw(3)))

@@ -49,7 +49,7 @@ def test_the_blend_comes_near_the_best_mixture_of_all_its_errors():
     errors = expert_errors(rng, 400, [0.6, 1.0, 1.4])
     blend = teach(Blend(3, 1, 1), errors)
     M = blend.moments[0, 0] + 0.1 * np.diag(blend.moments[0, 0]).min() * np.eye(3)
-    assert_allclose(blend.weights[0, 0], naive.best_mixture(M), atol=0.01)
+    assert_allclose(blend.found[0, 0], naive.best_mixture(M), atol=0.01)
 
 
 def test_each_series_comes_to_weights_of_its_own_which_are_alike_at_first():
@@ -80,10 +80,20 @@ def test_a_young_blend_stays_near_the_last_value():
     # The second expert seems to be a little better.
     errors = np.random.default_rng(0).normal(size=(300, 2, 1, 1))
     errors[:, 1] *= 0.8
-    weights = [teach(Blend(2, 1, 1), errors[:n]).weights[0, 0, 0] for n in (0, 10, 300)]
-    assert weights[0] == 0.9
-    assert weights[1] > 0.5
+    weights = [teach(Blend(2, 1, 1), errors[:n]).weights[0, 0, 0] for n in (0, 6, 300)]
+    assert weights[0] == 1.0
+    assert weights[1] > 0.9
     assert weights[2] < 0.45
+
+
+def test_experts_must_prove_themselves_for_longer_at_far_steps():
+    # Errors of forecasts 24 steps ahead overlap: as many rows are fewer trials.
+    rng = np.random.default_rng(0)
+    errors = np.repeat(rng.normal(size=(300, 1, 1, 1)), 24, axis=2) * np.array([1.0, 0.8])[:, None, None]
+    last = teach(Blend(2, 24, 1), errors).weights[:, 0, 0]
+    assert last[0] < 0.2
+    assert last[23] > 0.5
+    assert (np.diff(last) > -1e-9).all()
 
 
 def test_errors_that_are_not_known_teach_nothing():
@@ -116,7 +126,8 @@ def test_one_expert_has_all_the_weight():
 
 def test_experts_that_are_never_wrong():
     blend = teach(Blend(2, 1, 1), np.zeros((20, 2, 1, 1)))
-    assert_allclose(blend.weights[0, 0], [0.9, 0.1])
+    assert_allclose(blend.found[0, 0], [0.9, 0.1])
+    assert_array_equal(blend.weights[0, 0], [1.0, 0.0])
     # One who is beats one who was once wrong.
     assert np.isfinite(teach(blend, np.array([[[[0.0]], [[1.0]]]] * 20)).weights).all()
 
@@ -267,6 +278,17 @@ def test_intervals_cover_what_they_promise(gaps):
         inside = np.abs(levels[:, h, p][~np.isnan(levels[:, h, p])] - 0.5)
         for level in (0.5, 0.8, 0.95):
             assert np.mean(inside < 0.5 * level) == pytest.approx(level, abs=0.05)
+
+
+def test_the_middle_half_is_half_where_most_errors_are_small():
+    rng = np.random.default_rng(0)
+    mixture, levels = BlendMixture(2, 1), []
+    for _ in range(2500):
+        y = np.exp(rng.normal(size=(2, 1))) * rng.normal(size=(2, 1))
+        planes = planes_of(mixture, np.zeros((2, 1)), np.zeros(1), np.zeros(1))
+        levels.append(probability(planes, y))
+        learn(mixture, y, planes)
+    assert np.mean(np.abs(np.array(levels)[500:] - 0.5) < 0.25) == pytest.approx(0.5, abs=0.03)
 
 
 def test_components_at_the_last_value_lose_where_they_err_more():

@@ -275,14 +275,17 @@ def random_moments(rng, K, sign=1.0):
     return mixing @ mixing.T + np.diag(rng.uniform(0.05, 1.0, K))
 
 
-def solve_blend(n_steps, moments, weights, youth=0.0, start=0, stop=None, shrinkage=0.0):
-    H, P, K = weights.shape
-    common, scratch, youth = np.empty((H, K, K)), np.empty((2, H, K, K)), np.broadcast_to(youth, H).copy()
+def solve_blend(n_steps, moments, found, trials=np.inf, start=0, stop=None, shrinkage=0.0):
+    """Move the weights that are found; returns those that count."""
+    H, P, K = found.shape
+    common, scratch, trials = np.empty((H, K, K)), np.empty((2, H, K, K)), np.broadcast_to(trials, H).copy()
+    weights = np.full((H, P, K), np.nan)
     blend_common(moments, common)
     blend_solve(
-        start, P if stop is None else stop, n_steps, 0.1, youth, shrinkage, common, moments, *scratch, np.empty(K),
-        weights,
+        start, P if stop is None else stop, n_steps, 0.1, trials, shrinkage, common, moments, *scratch, np.empty(K),
+        found, weights,
     )  # fmt: skip
+    return weights
 
 
 def test_moments_common_to_all_series():
@@ -296,22 +299,24 @@ def test_moments_common_to_all_series():
 
 
 @pytest.mark.parametrize("shrinkage", [0.0, 0.4, 1.0])
-@pytest.mark.parametrize("youth", [0.0, np.array([0.0, 0.1, 0.3, 2.0])])
+@pytest.mark.parametrize("trials", [np.inf, np.array([np.inf, 30.0, 4.0, 0.5])])
 @pytest.mark.parametrize("K", [1, 2, 5])
 @pytest.mark.parametrize("unit", [1.0, 1e-200, 1e200])
-def test_blend_finds_the_mixture_of_least_square_error(K, unit, youth, shrinkage):
+def test_blend_finds_the_mixture_of_least_square_error(K, unit, trials, shrinkage):
     rng = np.random.default_rng(K)
     moments = unit * np.array([[random_moments(rng, K) for _ in range(3)] for _ in range(4)])
     weights = np.full((4, 3, K), 1.0 / K)
-    solve_blend(STEPS, moments, weights, youth, shrinkage=shrinkage)
+    counting = solve_blend(STEPS, moments, weights, trials, shrinkage=shrinkage)
     common = naive.common_moments(moments)
     for p in range(3):
         size = np.einsum("hkk->h", moments[:, p])[:, None, None]
         drawn = (1.0 - shrinkage) * moments[:, p] + shrinkage * size * common
         for h, M in enumerate(naive.pooled_moments(drawn)):
-            young = np.broadcast_to(youth, 4)[h]
-            M = M + np.diag(0.1 * np.diag(M).min() + young * np.diag(M) * (np.arange(K) > 0))
-            best, w = naive.best_mixture(M), weights[h, p]
+            n, least, moved = np.broadcast_to(trials, 4)[h], np.diag(M).min(), np.arange(K) > 0
+            w = weights[h, p]
+            assert_allclose(counting[h, p], naive.trusted(w, M, n), rtol=1e-9, atol=1e-12)
+            M = M + 0.1 * least * np.eye(K) + least / n * np.outer(moved, moved)
+            best = naive.best_mixture(M)
             # No expert is forgotten altogether, which costs a little.
             assert w @ M @ w <= (best @ M @ best) * 1.002
             assert_allclose(w, best, atol=0.005)
@@ -362,9 +367,23 @@ def test_blend_of_some_series_leaves_the_others_alone():
     rng = np.random.default_rng(0)
     moments = np.array([[random_moments(rng, 3) for _ in range(4)] for _ in range(2)])
     weights = np.full((2, 4, 3), 1.0 / 3.0)
-    solve_blend(5, moments, weights, start=1, stop=3)
+    counting = solve_blend(5, moments, weights, start=1, stop=3)
     assert_array_equal(weights[:, [0, 3]], 1.0 / 3.0)
     assert (weights[:, 1:3] != 1.0 / 3.0).any(axis=2).all()
+    assert_array_equal(np.isnan(counting).all(axis=(0, 2)), [True, False, False, True])
+
+
+def test_experts_count_once_they_have_gained_more_than_chance_does():
+    # The second is better by a fifth in the square.
+    moments = np.diag([1.0, 0.8])[None, None] + 9.0
+    trust = []
+    for trials in (1.0, 10.0, 30.0, 1000.0):
+        found = np.array([[[0.5, 0.5]]])
+        weights = solve_blend(STEPS, moments, found, trials)
+        trust.append(weights[0, 0, 1] / found[0, 0, 1])
+    assert trust[:2] == [0.0, 0.0]
+    assert 0.3 < trust[2] < 0.6
+    assert 0.97 < trust[3] < 1.0
 
 
 # ---------------------------------------------------------------------------------------------- iterated regressions

@@ -149,6 +149,11 @@ class Experts:
             return
         for part, circuits in self.circuits.items():
             circuits.learn_row(point, changes if part == "plain" else changes - expected[-1])
+        # One step of the expensive work in a row, not one for each part; who may begin takes turns.
+        waiting = list(self.circuits.values())
+        if waiting and waiting[0].n_learnt % 2:
+            waiting.reverse()
+        any(circuits.work() for circuits in waiting)
 
     # ------------------------------------------------------------------ forecasting
 

@@ -171,10 +171,9 @@ class Circuits:
         self.forget()
 
     def learn_row(self, point: Array, y: Array) -> None:
-        """Predict a row, learn it, and do a step of what is due."""
+        """Predict a row and learn it; `work` then does what is due."""
         location, std = np.empty((2, len(self.trees), self.n_targets))
         self.learn_trees(self.predict_trees(point, location, std), y)
-        self.work()
 
     # ------------------------------------------------------------------ many rows
 
@@ -197,9 +196,9 @@ class Circuits:
 
     # ------------------------------------------------------------------ work beside the rows
 
-    def work(self) -> None:
-        """Do one step of what is due."""
-        self.jobs.work(self.n_learnt)
+    def work(self) -> bool:
+        """Do one step of what is due; whether anything was."""
+        return self.jobs.work(self.n_learnt)
 
     def finish(self) -> None:
         """Do all work that is due, whatever the gradients cost."""

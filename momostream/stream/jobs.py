@@ -68,16 +68,21 @@ class Jobs:
         """Kinds of the jobs that wait."""
         return [job.kind for job in self._queue if not job.is_over]
 
-    def work(self, n_learnt: int) -> None:
-        """Do one step of what is due after ``n_learnt`` rows: a gradient, a split or a factor; never two."""
+    def work(self, n_learnt: int) -> bool:
+        """Do one step of what is due after ``n_learnt`` rows: a gradient, a split or a factor; never two.
+
+        Returns whether there was one.
+        """
         self.collect()
         queue = self._queue
         while queue and queue[0].is_over:
             queue.popleft()
         # Another search may begin if the gradients so far are within the budget of the rows so far.
         may_tune = self.n_gradients < FREE_GRADIENTS + n_learnt // self.tuning_interval
-        if queue and (queue[0].kind != "tune" or queue[0].tuner is not None or may_tune):
+        is_due = bool(queue) and (queue[0].kind != "tune" or queue[0].tuner is not None or may_tune)
+        if is_due:
             self._step(queue[0], n_learnt)
+        return is_due
 
     def finish(self, n_learnt: int) -> None:
         """Do all work that is due, whatever the gradients cost."""

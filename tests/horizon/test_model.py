@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy import stats
 
 from momostream.distributions.planes import LOCATION, SCALE, WEIGHT
+from momostream.horizon import regressions
+from momostream.horizon.curved import CurvedLags
 from momostream.horizon.model import HorizonModel
 from momostream.horizon.past import Past
+from momostream.horizon.regressions import WideLags
 from momostream.horizon.settings import LINEAR, HorizonSettings
+from momostream.stream.jobs import Jobs
 from tests import naive
 
 NAN = np.nan
@@ -89,6 +95,40 @@ def history(n_rows, n_series=2, n_inputs=1, gaps=0.1, seed=0):
 
 
 # ---------------------------------------------------------------------------------------------- what it learns
+
+
+def counted(monkeypatch, counts, owner, name, amount):
+    """Count what a function does, by its name."""
+    function = getattr(owner, name)
+
+    def call(*arguments):
+        counts[name] += amount(*arguments)
+        return function(*arguments)
+
+    monkeypatch.setattr(owner, name, call)
+
+
+def test_no_row_does_more_work_than_its_share(monkeypatch):
+    """One step of the circuits, one curved and one wide solution, a part of the linear ones, whatever is due."""
+    counts, most, total = Counter(), Counter(), Counter()
+    counted(monkeypatch, counts, Jobs, "_step", lambda *_: 1)
+    counted(monkeypatch, counts, CurvedLags, "_solve", lambda *_: 1)
+    counted(monkeypatch, counts, WideLags, "_refresh", lambda *_: 1)
+    counted(monkeypatch, counts, regressions, "own_solve", lambda start, stop, *_: stop - start)
+    Y, X = history(500, n_series=3)
+    model = new_model(3, 1, horizon=8, experts=HorizonSettings.experts)
+    for row, (y, x) in enumerate(zip(Y, X, strict=True)):
+        counts.clear()
+        model.learn(y, x)
+        total += counts
+        if row >= 50:
+            most |= counts
+    assert most["_step"] == most["_solve"] == most["_refresh"] == 1
+    # Of 24 outputs.
+    assert most["own_solve"] <= 4
+    # Both parts of the circuits have tuned leaves.
+    assert min(circuits.jobs.n_gradients for circuits in model.experts.circuits.values()) > 50
+    assert min(total.values()) > 30
 
 
 @each_mixture

@@ -52,6 +52,7 @@ def run(circuits, X, Y):
     for point, y in zip(X, Y, strict=True):
         distributions.append(ask(circuits, point))
         circuits.learn_row(point, y)
+        circuits.work()
     return np.array(distributions)
 
 
@@ -75,6 +76,7 @@ def test_the_same_as_in_a_stream(options):
         if np.isfinite(std).all():
             assert_array_equal(ask(circuits, point)[0], stream.stack.planes[LOCATION])
         circuits.learn_row(point, y)
+        circuits.work()
         stream.learn(point[1:], y, point[0])
     assert circuits.jobs.waiting == stream.jobs
     assert circuits.n_learnt == stream.n_learnt == len(X)
@@ -123,6 +125,7 @@ def test_restored_in_the_middle_of_every_kind_of_work():
             states[i] = circuits.state()
         distributions.append(ask(circuits, point))
         circuits.learn_row(point, y)
+        circuits.work()
     assert {"tune", "build"} <= kinds
     for i, state in states.items():
         copy = new_circuits(experts=("matern32", "clock matern32"), tuning_interval=2)

@@ -68,7 +68,7 @@ class Blend:
     """Weights of ``n_experts`` forecasts for each step and series, none negative and with sum one.
 
     The first expert is the last value, and the others count as far as they have proven better. Forecasts of step h
-    overlap over h rows: the more, the fewer independent trials are as many rows. Errors of a step come every ``every`` rows.
+    overlap over h rows, which are fewer independent trials then. Errors of a step come every ``every`` rows.
 
     Attributes
     ----------

@@ -243,6 +243,7 @@ def test_a_token_is_good_for_one_row(options):
         circuits.learn_trees(token, y)
         circuits.work()
         plain.learn_row(point, y)
+        plain.work()
         with pytest.raises(StaleTokenError):
             circuits.learn_trees(token, y)
     assert_array_equal(ask(circuits, X[0]), ask(plain, X[0]))

@@ -107,12 +107,17 @@ class Prediction:
 
     def interval(self, level: float = 0.9) -> dict[Hashable, tuple[float, float]]:
         """Central intervals that hold each target with probability `level`."""
+        lower, upper = self._ends(level)
+        return dict(zip(self.targets, zip(lower.tolist(), upper.tolist(), strict=True), strict=True))
+
+    def _ends(self, level: float) -> tuple[FloatArray, FloatArray]:
+        """Lower and upper ends of `interval`, in the order of `targets`."""
         distribution = self._distribution
         if isinstance(distribution, StackedDistribution):
             lower, upper = distribution.interval(level)
         else:
             lower, upper = (end[0] for end in self.each.interval(level))
-        return dict(zip(self.targets, zip(lower.tolist(), upper.tolist(), strict=True), strict=True))
+        return lower, upper
 
     def quantile(self, q: float | Sequence[float] | FloatArray) -> dict[Hashable, Any]:
         """Quantiles of each target: a float, or an array for a sequence of probabilities."""
@@ -236,8 +241,7 @@ def intervals(predictions: Sequence[Prediction], level: float = 0.9) -> list[tup
         if isinstance(distribution, StackedDistribution) and distribution.wrap is None:
             together.setdefault(distribution.planes.shape, []).append(n)
         else:
-            lower, upper = prediction.distribution.interval(level)
-            found[n] = lower[0], upper[0]
+            found[n] = prediction._ends(level)
     for numbers in together.values():
         distributions: list[Any] = [predictions[n]._distribution for n in numbers]
         ends = in_order(StackedDistribution.quantiles(distributions, interval_ends(level)))

@@ -15,8 +15,9 @@ from momostream.distributions.joint import Distribution, MixtureDistribution
 from momostream.distributions.marginals import Marginals
 from momostream.distributions.mixtures import Mixture, StudentT
 from momostream.distributions.planes import DOF, LOCATION, SCALE, WEIGHT
-from momostream.distributions.prediction import Prediction
+from momostream.distributions.prediction import Prediction, intervals
 from momostream.distributions.stacked import StackedDistribution
+from momostream.estimators.regressor import MOMoGPRegressor
 
 TARGETS = ("wind", "power", ("pitch", 1))
 S = np.array([[1.0, 0.8, 0.1], [0.8, 4.0, -0.3], [0.1, -0.3, 0.5]])
@@ -76,6 +77,20 @@ def test_intervals_and_quantiles(prediction, distribution):
     for level in (0.0, 1.0, np.nan):
         with pytest.raises(ValueError, match="level"):
             prediction.interval(level)
+
+
+def test_intervals_of_many_rows_make_no_joint_distributions():
+    """Within limits, which most models find, too: the joint one takes ten times as long, and runs need none."""
+    model = MOMoGPRegressor(seed=0)
+    for t in range(60):
+        model.learn_one({"x": t % 7}, {"open": float(t % 7), "shut": max(0.0, t % 7 - 4.0)})
+    predictions = [model.predict_one({"x": x}, with_dist=True) for x in range(7)]
+    assert all(prediction._distribution.wrap is not None for prediction in predictions)
+    ends = intervals(predictions, 0.9)
+    assert all(isinstance(prediction._distribution, StackedDistribution) for prediction in predictions)
+    for prediction, (lower, upper) in zip(predictions, ends, strict=True):
+        joint = prediction.distribution.interval(0.9)
+        assert_array_equal([lower, upper], [joint[0][0], joint[1][0]])
 
 
 @pytest.mark.parametrize("gone", [{}, {"power": None}, {"power": np.nan}])

@@ -43,4 +43,7 @@ def migrate(
         models.load(file).save(file)
         n_models = 1
     if not quiet:
-        notify(f"{file}: {n_models:,} models, {before / 1e6:,.1f} MB before, {file.stat().st_size / 1e6:,.1f} MB now")
+        from momostream.show.outline import counted
+
+        sizes = f"{before / 1e6:,.1f} MB before, {file.stat().st_size / 1e6:,.1f} MB now"
+        notify(f"{file}: {counted(n_models, 'model')}, {sizes}")

@@ -66,8 +66,10 @@ def prune(
         opened.compact()
     _forget_in_page(page_file(store), gone)
     if not quiet:
-        said = f"{len(gone):,} models removed, {before / 1e6:,.1f} MB before, {store.stat().st_size / 1e6:,.1f} MB now"
-        notify(f"{store}: {said}")
+        from momostream.show.outline import counted
+
+        sizes = f"{before / 1e6:,.1f} MB before, {store.stat().st_size / 1e6:,.1f} MB now"
+        notify(f"{store}: {counted(len(gone), 'model')} removed, {sizes}")
 
 
 def _gone(store: Store, drop: list[str], silent: float | None) -> list[Any]:

@@ -86,7 +86,7 @@ def test_models_of_machines_that_are_gone(tmp_path, monkeypatch):
     book = Book(Path("run.db-page"))
     book.write([], [(key, key, {}, 0) for key in ("x",)], [])
     book.close()
-    assert "1 models removed" in call("prune", "run.db", "--silent", "3h")[1]
+    assert "1 model removed" in call("prune", "run.db", "--silent", "3h")[1]
     with Store("run.db", read_only=True) as store:
         assert store.keys() == ["T01", "T03"]
     assert "no model for key 'T02'" in call("prune", "run.db", "--drop", "T02", code=1)[1]

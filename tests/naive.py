@@ -634,12 +634,13 @@ def discounted_ridge(F: np.ndarray, T: np.ndarray, forgetting: float, precision:
 def blend_moments(errors: np.ndarray, forgetting: float, step: int) -> np.ndarray:
     """Discounted second moments (K, K) of errors (rows, K) of one step; the first half of its rows fades anyway."""
     M = np.zeros((errors.shape[1],) * 2)
+    power = 2 + 2 / math.sqrt(step)
     for n, error in enumerate(errors, start=2 - step):
         if not np.isnan(error).any():
-            usual = math.sqrt(M[0, 0] / min(1 / (1 - forgetting), n / 3)) if n > 30 else 0.0
+            usual = math.sqrt(M[0, 0] / min(1 / (1 - forgetting), n / (power + 1))) if n > 30 else 0.0
             # One jump counts as ten times the usual error of the first.
             cut = 10 * usual / abs(error[0]) if abs(error[0]) > 10 * usual > 0 else 1.0
-            M = min(forgetting, 1 - 2 / max(n, 3)) * M + np.outer(cut * error, cut * error)
+            M = min(forgetting, 1 - power / max(n, power + 1)) * M + np.outer(cut * error, cut * error)
     return M
 
 

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from momostream.distributions.planes import LOCATION, SCALE
 from momostream.horizon.levels import LevelScale
 from momostream.kernels.forecasts import blend_mean, correlation_learn, deviations, mixture_learn, mixture_planes
-from momostream.kernels.horizon import blend_common, blend_learn, blend_solve, exchange
+from momostream.kernels.horizon import NEAREST, OLDEST, blend_common, blend_learn, blend_solve, exchange
 from momostream.kernels.scalar import UNKNOWN
 from momostream.kernels.stack import SCORE_CLIP
 from momostream.stream.stack import TAIL_DISCOUNT, TAILS, USUAL_STEP, cdf_tables, tail_candidates
@@ -30,7 +30,7 @@ Array = NDArray[np.float64]
 
 # Memory of the errors of the experts, in rows, and how much longer it is for each step: errors of forecasts that
 # overlap are much the same. Caution against trusting one expert; steps towards the optimum each time.
-MEMORY, MEMORY_PER_STEP, CAUTION, N_STEPS = 3000.0, 30.0, 0.1, 4
+MEMORY, MEMORY_PER_STEP, CAUTION, N_STEPS = 3000.0, 30.0, 0.1, 8
 # Experts count if they have gained more on the last value than so many times what chance gains.
 PROOF = 2.0
 # The errors of all series together count as this many rows of each.
@@ -119,11 +119,13 @@ class Blend:
     def _trials(self) -> Array:
         """Independent trials of each step that the moments hold, over `PROOF`.
 
-        Moments weigh the rows by the square of their number until the memory is full, which is worth 5 / 9 of them,
-        and two memories then. Errors of step h overlap over h rows; their squares are worth 3 h / (2 h^2 + 1) of a
-        trial each.
+        Moments weigh the rows by a power of their number until the memory is full, which is worth (2 power + 1) /
+        (power + 1)^2 of them, and two memories then. Errors of step h overlap over h rows; their squares are worth
+        3 h / (2 h^2 + 1) of a trial each.
         """
-        rows = np.minimum(5.0 / 9.0 * np.maximum(self.n_rows - self._steps, 1.0), 2.0 / (1.0 - self._forgetting))
+        power = OLDEST + NEAREST / np.sqrt(self._steps)
+        worth = (2.0 * power + 1.0) / (power + 1.0) ** 2
+        rows = np.minimum(worth * np.maximum(self.n_rows - self._steps, 1.0), 2.0 / (1.0 - self._forgetting))
         return rows * 3.0 * self._steps / (2.0 * self._steps**2 + 1.0) / PROOF
 
     def mean(self, locations: Array) -> Array:

@@ -14,7 +14,9 @@ __all__ = [
     "ENOUGH_TO_SOLVE",
     "LEAST_BLEND",
     "LONG",
+    "NEAREST",
     "N_BASIC",
+    "OLDEST",
     "ROUND_OFF",
     "SHORT",
     "blend_common",
@@ -42,6 +44,8 @@ SHORT, LONG = 8, 32
 ROUND_OFF = 1e-11
 # No expert of a blend is forgotten altogether.
 LEAST_BLEND = 1e-4
+# How fast a blend forgets what its experts did when they were young: at all steps, and in addition at the first.
+OLDEST, NEAREST = 2.0, 2.0
 # A larger error than this many root mean squares is cut.
 MOST_ERROR = 10.0
 # Square errors of experts, relative to that of the first, count down to this.
@@ -317,16 +321,18 @@ def own_predict(past, inputs, first, now, seasons, alike, ahead, reach, A, W, f,
 def blend_learn(n_rows, forgetting, errors, moments):
     """Add errors (K, H, P) to their discounted second moments (H, P, K, K); NaN is not known.  O(H P K^2).
 
-    Errors of the first half of all rows are forgotten in any case: experts had learnt little then. A row in which the
-    first expert errs by more than `MOST_ERROR` times its root mean square counts as if it erred by that, and all others
-    in proportion: one jump is not a habit.
+    Errors of the first half of all rows and more are forgotten in any case: experts had learnt little then. A row
+    counts by its part of all rows to the power `OLDEST + NEAREST / sqrt(step)`: errors of near steps are less alike
+    from row to row, so that fewer rows will do. A row in which the first expert errs by more than `MOST_ERROR` times
+    its root mean square counts as if it erred by that, and all others in proportion: one jump is not a habit.
     """
     K = errors.shape[0]
     longest = forgetting
     for h in range(errors.shape[1]):
-        forgetting = min(longest, 1.0 - 2.0 / max(n_rows - h, 3.0))
+        power = OLDEST + NEAREST / math.sqrt(h + 1.0)
+        forgetting = min(longest, 1.0 - power / max(n_rows - h, power + 1.0))
         # So many rows are remembered.
-        mass = min(1.0 / (1.0 - longest), (n_rows - h) / 3.0)
+        mass = min(1.0 / (1.0 - longest), (n_rows - h) / (power + 1.0))
         for p in range(errors.shape[2]):
             if math.isnan(errors[0, h, p]):
                 continue

@@ -52,6 +52,15 @@ def test_the_blend_comes_near_the_best_mixture_of_all_its_errors():
     assert_allclose(blend.found[0, 0], naive.best_mixture(M), atol=0.01)
 
 
+def test_an_expert_that_has_become_better_is_trusted_the_sooner_the_nearer_the_step():
+    rng, blend = np.random.default_rng(0), Blend(n_experts=2, horizon=9, n_series=1)
+    for n in range(600):
+        learning = 3.0 if n < 300 else 0.3
+        blend.learn(rng.normal(size=(2, 9, 1)) * np.array([1.0, learning])[:, None, None])
+    assert blend.weights[0, 0, 1] > 0.6
+    assert blend.weights[0, 0, 1] > blend.weights[8, 0, 1] + 0.05
+
+
 def test_each_series_comes_to_weights_of_its_own_which_are_alike_at_first():
     rng = np.random.default_rng(0)
     errors = rng.normal(size=(4000, 2, 2, 2))

@@ -16,7 +16,7 @@ from momostream.horizon.past import Past
 from momostream.kernels.forecasts import level_log_factors
 from momostream.kernels.horizon import level_factors, level_learn
 
-__all__ = ["LevelScale"]
+__all__ = ["N_SAMPLE", "LevelScale"]
 
 Array = NDArray[np.float64]
 

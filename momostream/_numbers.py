@@ -10,10 +10,12 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["LARGEST", "USUAL", "as_number", "known_numbers"]
+__all__ = ["LARGEST", "SMALLEST", "USUAL", "as_number", "known_numbers"]
 
 #: Fourth powers of ratios of such numbers to the smallest ones stay finite. No sensor reads more; a broken one may.
 LARGEST = 1e30
+#: Fourth powers of `LARGEST` in units of this are numbers: targets of a table that are nearer to zero are zero.
+SMALLEST = 1e-45
 
 # Types that are numbers for certain; others are checked one by one.
 USUAL = frozenset({float, int, bool, np.float64, np.float32, np.int64, np.int32, np.bool_})

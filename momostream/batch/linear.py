@@ -122,8 +122,9 @@ class LinearRegression:
             moments = self.whole_squares - mixed - mixed.T + B.T @ self.whole_gram @ B
             trust = self.n_whole / (self.n_whole + B.shape[1])
         size = np.sqrt(np.maximum(np.diag(moments), 1e-300))
-        # Residuals of nothing but round-off can seem to correlate by more than 1.
-        return trust * np.clip(moments / size / size[:, None], -1.0, 1.0)
+        # Residuals of nothing but round-off can seem to correlate by more than 1, or by more than any number.
+        with np.errstate(over="ignore"):
+            return trust * np.clip(moments / size / size[:, None], -1.0, 1.0)
 
     def _best_seen(self) -> int:
         """The target that was observed in most rows."""

@@ -14,7 +14,7 @@ from sklearn.base import BaseEstimator, MultiOutputMixin, RegressorMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_array, check_consistent_length, check_is_fitted, validate_data
 
-from momostream._numbers import LARGEST
+from momostream._numbers import LARGEST, SMALLEST
 from momostream.batch.experts import CircuitExpert
 from momostream.batch.model import Model
 from momostream.batch.nodes import Circuit
@@ -281,7 +281,8 @@ class MOMoGPRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
         check_consistent_length(rows, targets)
         if targets.ndim not in (1, 2) or 0 in targets.shape:
             raise ValueError(f"y must have shape (n_samples,) or (n_samples, n_targets), not {targets.shape}")
-        return rows, targets
+        # A constant sets the unit of its target: later values in units of nothing are no numbers.
+        return rows, np.where(np.abs(targets) < SMALLEST, 0.0, targets)
 
     # ------------------------------------------------------------------ predicting
 

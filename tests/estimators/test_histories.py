@@ -29,6 +29,8 @@ FAILED_ONCE = {
     "tails cut far from a narrow component": ("regressor", 329),
     "scores of experts that are not stacked": ("regressor", 364),
     "interval narrower than its last digit": ("regressor", 3937),
+    "table of a constant below all scales": ("table", 5),
+    "table of residuals of nothing but round-off": ("table", 6),
     "blend of locations below all numbers": ("regressor", 4422),
 }
 

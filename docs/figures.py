@@ -16,11 +16,12 @@ import pandas as pd
 from matplotlib.figure import Figure
 from PIL import Image
 
-from momostream import MOMoGPForecaster, MOMoGPRegressor
+from momostream import MOMoGPForecaster, MOMoGPMonitor, MOMoGPRegressor
 from momostream.datasets.wind import WindTurbine
 from momostream.distributions.predicted import PredictedValues
 from momostream.runs.scores import Track
 from momostream.show.plots import plot_calibration, plot_circuit, plot_relevance, plot_scores, plot_steps
+from momostream.show.plots.figures import format_times
 
 IMAGES = Path(__file__).parent / "images"
 # Fewer colours, smaller files; nobody sees the difference in a drawing.
@@ -92,6 +93,33 @@ def draw_track() -> None:
     keep(plot_steps(track), "steps.png")
     keep(plot_scores(track), "scores.png")
     keep(plot_calibration(track), "calibration.png")
+
+
+def draw_alarms() -> None:
+    """Alarm tutorial: a generator that overheats, what was expected of it, and the score of the monitor."""
+    frame = WindTurbine(seed=2, rate=1 / 600).frame(900)[["wind_speed", "power", "generator_temperature"]].round(2)
+    healthy, name = frame["generator_temperature"].copy(), "generator_temperature"
+    frame.loc[frame.index[800:830], name] += 2.0 * np.arange(30)
+    monitor, scores = MOMoGPMonitor(false_alarms="1 per week", time="time"), []
+    for time, row in frame.iterrows():
+        x = {"time": time, **row.to_dict()}
+        scores.append(monitor.score_one(x))
+        monitor.learn_one(x)
+    shown, event = slice(740, 860), monitor.events[-1]
+    figure = Figure(figsize=(8, 4.2), layout="constrained")
+    temperature, score = figure.subplots(2, sharex=True)
+    times = frame.index[shown]
+    temperature.plot(times, frame[name].iloc[shown], "k", lw=1, label="measured")
+    temperature.plot(times, healthy.iloc[shown], "C0--", lw=1, label="without the fault")
+    temperature.axvspan(event.begin_time, event.end_time, color="C1", alpha=0.25, lw=0, label="event")
+    temperature.set_ylabel("generator, °C")
+    temperature.legend(loc="upper left")
+    score.plot(times, scores[shown], "k", lw=0.8, label="score")
+    score.axhline(monitor.threshold, color="C1", lw=1, label="one false alarm per week")
+    score.set_ylabel("score")
+    score.legend(loc="upper left")
+    format_times(score, times.to_numpy())
+    keep(figure, "alarms.png")
 
 
 # ---------------------------------------------------------------------- the idea of a circuit, drawn by hand
@@ -192,4 +220,5 @@ if __name__ == "__main__":
     draw_forecast()
     draw_stream()
     draw_track()
+    draw_alarms()
     draw_page()

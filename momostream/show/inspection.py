@@ -70,7 +70,7 @@ def print_store(path: str | PathLike[str], store: Store, console: Console | None
 
 def _branch(box: Box, tree: Tree | None = None) -> Tree:
     """A circuit from the top down, one line for each node: the edge to it, then the node."""
-    words = ": ".join(" ".join(text.split()) for text in (box.edge, box.text) if text)
+    words = ": ".join(" ".join(text.replace("_\n", "_").split()) for text in (box.edge, box.text) if text)
     # Figures read a pair of dollar signs as a formula, terminals do not.
     words = words.replace(r"\$", "$")
     below = Tree(Text(words or "circuit")) if tree is None else tree.add(Text(words))

@@ -72,7 +72,7 @@ def write_farm(folder: Path, n_keys: int, n_files: int, rows_per_file: int, seed
         # As instants: without a time zone they would be those of the session.
         frame["time"] = pd.to_datetime(frame["time"]).dt.tz_localize("UTC")
         path = folder / f"{n:04d}.parquet"
-        frame.to_parquet(path)
+        frame.to_parquet(path, coerce_timestamps="us")
         # Spark takes files in the order of their times.
         os.utime(path, (1_700_000_000 + n,) * 2)
 

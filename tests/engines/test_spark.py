@@ -266,7 +266,7 @@ def write_rows(folder, n, rows):
     folder.mkdir(exist_ok=True)
     frame = pd.DataFrame(rows).sample(frac=1.0, random_state=0)
     frame["time"] = pd.to_datetime(frame["time"]).dt.tz_localize("UTC")
-    frame.assign(place=range(len(frame))).to_parquet(folder / f"{n}.parquet")
+    frame.assign(place=range(len(frame))).to_parquet(folder / f"{n}.parquet", coerce_timestamps="us")
 
 
 def run(spark, folder, plan, schema):

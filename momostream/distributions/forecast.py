@@ -16,7 +16,7 @@ from momostream.distributions.columns import paired_columns, series_columns
 from momostream.distributions.combined import JointArrays, PartOfQuantiles, joint_of_paths, read_groups
 from momostream.distributions.copula import CopulaDistribution
 from momostream.distributions.events import holds, read_condition
-from momostream.distributions.limited import AnyMarginals, carried
+from momostream.distributions.limited import AnyMarginals, carried, held
 from momostream.distributions.marginals import Marginals, finite_crps
 from momostream.distributions.moments import CUT_SCORE, LEAST_INDEX
 from momostream.distributions.quantiles import QuantileTable, check_levels, in_order, interval_ends
@@ -163,8 +163,20 @@ class Forecast:
     @cached_property
     def _marginals(self) -> AnyMarginals:
         """The distributions of single values: steps are rows, series are targets."""
-        marginals = Marginals.from_planes(self._planes.swapaxes(1, 2))
-        return carried(self.targets, self.limits, marginals)
+        return carried(self.targets, self.limits, self._of_model)
+
+    @cached_property
+    def _of_model(self) -> Marginals:
+        """The distributions of single values in the units of the model, without limits."""
+        return Marginals.from_planes(self._planes.swapaxes(1, 2))
+
+    @property
+    def _means(self) -> Array:
+        """Means: those of `_marginals`, without the rest of them where there is no transform."""
+        if self.targets is not None:
+            return self._marginals.mean
+        mean = self._of_model.mean
+        return mean if self.limits is None else held(self.limits, mean)
 
     @property
     def each_step(self) -> CopulaDistribution:
@@ -357,7 +369,7 @@ class Forecast:
 
     def to_dicts(self) -> list[dict[Hashable, float]]:
         """Means: a dict for each step."""
-        return [dict(zip(self.series, row, strict=True)) for row in self._marginals.mean.tolist()]
+        return [dict(zip(self.series, row, strict=True)) for row in self._means.tolist()]
 
     def to_frame(self, levels: Sequence[float] = (0.5, 0.9), shape: str = "long") -> pd.DataFrame:
         """Mean, standard deviation, and quantiles of intervals of these levels, as a table.

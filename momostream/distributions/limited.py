@@ -76,7 +76,7 @@ def carried(targets: TargetMap | None, limits: FloatArray | None, marginals: Mar
     return LimitedMarginals(carried, *limits_at(limits, carried.mean))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class UserUnits:
     """From the marginals of a model to those of its user: `carried` with all but the marginals.
 

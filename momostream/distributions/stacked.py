@@ -27,7 +27,8 @@ Wrap = Callable[[Marginals], AnyMarginals]
 _NONE = np.empty((4, 0))
 
 
-@dataclass(frozen=True, slots=True)
+# Not frozen, which would take twice as long to make: there is one for each row.
+@dataclass(slots=True)
 class StackedDistribution:
     """The prediction of one row before its targets are joined, which a call does.
 

@@ -210,7 +210,10 @@ class BlendMixture(_LearntArrays):
 
     def count_rests(self, n_repeated: Array) -> None:
         """Count the series that are at rest; what was learnt so far is the beginning for both."""
-        before, self.n_rests = self.n_rests, self.n_rests + (n_repeated > 0.0)
+        resting = n_repeated > 0.0
+        if not resting.any():
+            return
+        before, self.n_rests = self.n_rests, self.n_rests + resting
         new = (before < ENOUGH_RESTS) & (self.n_rests >= ENOUGH_RESTS)
         if new.any():
             where = np.tile(new, self.horizon)

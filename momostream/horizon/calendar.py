@@ -9,6 +9,7 @@ import math
 from collections import deque
 from collections.abc import Hashable
 from datetime import UTC, date, datetime
+from functools import lru_cache
 from statistics import median_low
 from typing import Any, NamedTuple
 
@@ -184,7 +185,14 @@ def waves_of(season: int, first: int, n: int) -> Array:
     >>> waves_of(4, 1, 1).round(6) + 0.0
     array([[ 1.,  0.,  0., -1.]])
     """
-    turns = 2.0 * np.pi * (np.arange(first, first + n) % season) / season
+    found: Array = _season_waves(season)[np.arange(first, first + n) % season]
+    return found
+
+
+@lru_cache(maxsize=64)
+def _season_waves(season: int) -> Array:
+    """The waves of one season, row by row."""
+    turns = 2.0 * np.pi * np.arange(season) / season
     return np.stack([np.sin(turns), np.cos(turns), np.sin(2.0 * turns), np.cos(2.0 * turns)], axis=1)
 
 

@@ -8,6 +8,7 @@ the feed itself, whether or not they were asked for.
 from __future__ import annotations
 
 import logging
+import math
 from typing import Any
 
 import numpy as np
@@ -138,7 +139,8 @@ class HorizonModel:
         """Learn the next row: values of series and inputs, NaN if missing, and the calendar if there is one."""
         H, now = self.settings.horizon, self.past.n_rows
         self._ahead = self._own_calendar(now) if ahead is None else ahead
-        if np.isnan(y).all() and np.isnan(x).all():
+        # A product with itself is the cheapest way to find a NaN.
+        if math.isnan(y.dot(y)) and np.isnan(y).all() and np.isnan(x).all():
             self.skip(self._ahead.terms[:1])
             self._see(now % H)
             self.ring.seen[now % H] = -1
@@ -162,7 +164,7 @@ class HorizonModel:
         if self.experts.curved is not None:
             self.experts.curved.keep(now)
         if self.ring.is_kept(now):
-            self.ring.keep(now, made, self.mixture.rests(self.past.n_repeated))
+            self.ring.keep(now, made)
             self.smoothing.kept[now % H] = made.rough
 
     def skip(self, X: Array) -> None:
@@ -207,7 +209,7 @@ class HorizonModel:
         """Learn the changes after a row whose last target has just come."""
         slot, seasons = origin % self.settings.horizon, self.settings.seasons
         changes = self.past.targets(self.settings.horizon).ravel()
-        if np.isnan(changes).all():
+        if math.isnan(changes.dot(changes)) and np.isnan(changes).all():
             return
         # Circuits take their units from the first rows they learn, which must have a whole season before them.
         with_circuits = not seasons or origin >= seasons[0]
@@ -294,7 +296,7 @@ class HorizonModel:
             rough = self.blend.mean(located)
             blend, middle = self.smoothing.smooth(rough, self.middle.mean(located))
             planes = self.mixture.planes(blend, middle, past.values, past.n_missing, rests)
-            self._made = MadeForecast(located, slopes, planes, slope, rough)
+            self._made = MadeForecast(located, slopes, planes, slope, rough, rests)
         return self._made
 
     def joint(self, X: Array | None = None) -> JointForecast:

@@ -32,6 +32,8 @@ class MadeForecast(NamedTuple):
         By how much the blend moves with each input, shape ``(horizon, n_series, n_inputs)``.
     rough
         The blend before it was smoothed, shape ``(horizon, n_series)``.
+    rests
+        Which series were at rest, shape ``(n_series,)``.
     """
 
     located: Array
@@ -39,6 +41,7 @@ class MadeForecast(NamedTuple):
     planes: Array
     blend_slope: Array
     rough: Array
+    rests: Array
 
 
 class Recalled(NamedTuple):
@@ -132,11 +135,11 @@ class Ring:
         """
         return row % self.every == row // self.horizon % self.every
 
-    def keep(self, row: int, made: MadeForecast, rests: Array) -> None:
+    def keep(self, row: int, made: MadeForecast) -> None:
         """Keep the forecast of a row until all its values are there, and which series were at rest."""
         slot = row % self.horizon
         self.kept[slot], self.scores[slot] = row, np.nan
-        self.rests[slot] = rests
+        self.rests[slot] = made.rests
         keep_forecast(made.located, made.slopes, made.planes, self.located[slot], self.slopes[slot], self.planes[slot])
         self.blend_slope[slot] = made.blend_slope
 

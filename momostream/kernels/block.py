@@ -26,7 +26,7 @@ from momostream.kernels.row import (
     N_LEAF,
     NOISE,
     SINGLE,
-    _predict_leaf,
+    predict_leaf_at,
 )
 from momostream.kernels.scalar import TINY, TINY_SINGLE
 
@@ -188,5 +188,5 @@ def predict_leaves(X, rows, ends, leaves, scratch, V, W, location, std):
             at = stop
         while at < ends[k]:
             i = rows[at]
-            _predict_leaf(leaves[k, 0], leaves[k, 1], X[i], location[i], std[i])
+            predict_leaf_at(leaves[k, 0], leaves[k, 1], X[i], location[i], std[i])
             at += 1

@@ -15,7 +15,7 @@ from momostream.kernels.lags import learn_lags, learn_moments, predict_lags
 from momostream.kernels.leaf import learn_leaf, predict_leaf
 from momostream.kernels.stack import stack_learn_rows, stack_predict_rows
 
-__all__ = ["learn_row", "predict_row"]
+__all__ = ["learn_leaf_at", "learn_row", "predict_leaf_at", "predict_row"]
 
 # Lines of the book of a leaf: arrays as in `momostream.kernels.leaf`, and its numbers.
 LEAF_INPUTS, LEAF_OUTPUTS, LEAF_S, LEAF_L, LEAF_Z, LEAF_GAPS, LEAF_V, LEAF_WORK, LEAF_FACTS = range(9)
@@ -43,7 +43,7 @@ LOCATION, STD = 0, 1
 
 
 @kernel(void(i8, i8, ro(1), rw(1), rw(1)))
-def _predict_leaf(address, n, x, location, std):
+def predict_leaf_at(address, n, x, location, std):
     """Predict a row by the leaf whose book lies at an address."""
     leaf = lines(address, N_LEAF)
     facts = vector(leaf, LEAF_FACTS)
@@ -67,7 +67,7 @@ def _predict_leaf(address, n, x, location, std):
 
 
 @kernel(i8(i8, i8, ro(1)))
-def _learn_leaf(address, n, y):
+def learn_leaf_at(address, n, y):
     """Learn a row by the leaf whose book lies at an address; returns whether its variance was finite."""
     leaf = lines(address, N_LEAF)
     facts = vector(leaf, LEAF_FACTS)
@@ -93,7 +93,7 @@ def predict_row(point, starts, short, clip, leaves, book):
     planes = cubes(book, PLANES)
     n_trees = leaves.shape[0]
     for k in range(n_trees):
-        _predict_leaf(leaves[k, 0], leaves[k, 1], point[starts[k] :], planes[0, LOCATION, k], planes[0, STD, k])
+        predict_leaf_at(leaves[k, 0], leaves[k, 1], point[starts[k] :], planes[0, LOCATION, k], planes[0, STD, k])
     predict_lags(
         point[1:], matrix(book, PAST_X), matrix(book, PAST_Y), matrix(book, UNITS), clip, short, cube(book, P),
         cube(book, B), matrix(book, RESIDUALS), cube(book, PATTERN), vector(book, CLOCK), cube(book, FITS),
@@ -133,6 +133,6 @@ def learn_row(x, point, y, short, at, done, every, ready, leaves, book):
     learn_moments(x, matrix(book, MOMENTS))
     spoilt = 0
     for k in range(leaves.shape[0]):
-        if not _learn_leaf(leaves[k, 0], leaves[k, 1], y[0]):
+        if not learn_leaf_at(leaves[k, 0], leaves[k, 1], y[0]):
             spoilt |= 1 << k
     return spoilt

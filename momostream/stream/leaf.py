@@ -30,12 +30,11 @@ from momostream.kernels.book import AddressBook
 from momostream.kernels.covariance import covariance_column
 from momostream.kernels.leaf import (
     learn_block,
-    learn_leaf,
     learn_leaf_rows,
     measure_leaf,
-    predict_leaf,
     rebuild_leaf,
 )
+from momostream.kernels.row import learn_leaf_at, predict_leaf_at
 from momostream.kernels.scalar import NU0, OK, SCALE0
 from momostream.stream.restoring import check_leaf
 from momostream.stream.rows import RowStore
@@ -333,11 +332,8 @@ class Leaf:
 
         ``token`` names the prediction; `learn` takes the row by it.
         """
-        factor = self.open(token)
-        predict_leaf(
-            factor.kind, factor.linear, factor.noise, self.n_rows, x, self.inputs, self.outputs, factor.S, factor.L,
-            factor.Z, factor.gaps, factor.v, self.work, location, std,
-        )  # fmt: skip
+        self.open(token)
+        predict_leaf_at(self.book.address, self.n_rows, x, location, std)
 
     def learn(self, token: int, number: int, y: Array) -> None:
         """Append the row that was predicted with this token; ``y`` holds the leaf's own targets, NaN where missing.
@@ -350,13 +346,12 @@ class Leaf:
         factor, n = self.factor, self.n_rows
         if token != self.token or token == NO_TOKEN or factor is None:
             raise StaleTokenError
-        is_finite = math.isfinite(self.work[0])
-        learn_leaf(n, self.discount, y, factor.v, self.work, self.outputs, factor.S, factor.Z, factor.L)
+        is_finite = learn_leaf_at(self.book.address, n, y)
         if len(factor.gaps) or math.isnan(y.dot(y)):
             if len(factor.gaps) <= n:
                 factor.open_gaps()
             factor.gaps[n] = np.isnan(y)
-        self.note_row(number, is_finite)
+        self.note_row(number, bool(is_finite))
 
     def note_row(self, number: int, is_finite: bool) -> None:
         """Note that the row that was predicted last, of this number, has been appended to the factor."""

@@ -44,8 +44,11 @@ class ShownLimits:
 
     def __init__(self, n_columns: int) -> None:
         self._shown = np.zeros((n_columns, N_SHOWN))
-        # Limits, and means held by them.
-        self._held = np.empty((5, n_columns))
+        self._open()
+
+    def _open(self) -> None:
+        """Arrays for limits, and for means held by them."""
+        self._limits, self._held = np.empty((4, self.n_columns)), np.empty(self.n_columns)
 
     @property
     def n_columns(self) -> int:
@@ -68,14 +71,13 @@ class ShownLimits:
 
     def hold(self, mean: Array, range_rows: float = 0.0) -> Array:
         """Means of the columns within their firm limits; the array is overwritten by the next call."""
-        if self._held.shape[1] != self.n_columns:
-            self._held = np.empty((5, self.n_columns))
-        hold_means(range_rows, self._shown, mean, self._held[:4], self._held[4])
-        return self._held[4]
+        hold_means(range_rows, self._shown, mean, self._limits, self._held)
+        return self._held
 
     def widen(self, n_columns: int) -> None:
         """Make room for more columns."""
         self._shown = np.pad(self._shown, ((0, n_columns - self.n_columns), (0, 0)))
+        self._open()
 
     def describe(self, names: Sequence[Hashable]) -> dict[Hashable, str]:
         """A line for each column that has firm limits."""
@@ -103,6 +105,6 @@ class ShownLimits:
         check_array("screening / shown", state, (n_columns, N_SHOWN))
         for counts in (N, AT_LOW, AT_HIGH):
             check_whole("screening / shown", state[:, counts], 0, 1 << 53)
-        shown = cls(0)
+        shown = cls(n_columns)
         shown._shown = state.copy()
         return shown

@@ -92,6 +92,17 @@ def test_frames(forecast):
     assert forecast.to_dicts() == [dict(zip(SERIES, row, strict=True)) for row in forecast.mean.to_numpy().tolist()]
 
 
+def test_means_alone_are_held_like_all_others(forecast, distribution):
+    mean = forecast.mean.to_numpy()
+    firm, far = np.quantile(mean, [0.4, 0.6], axis=0), mean.max(axis=0) - mean.min(axis=0)
+    for room in (0.0 * far, 0.1 * far):
+        limits = np.array([*firm, room, room])
+        limited = Forecast(distribution, SERIES, limits=limits)
+        dicts = limited.to_dicts()
+        assert dicts == [dict(zip(SERIES, row, strict=True)) for row in limited.mean.to_numpy().tolist()]
+        assert (dicts == forecast.to_dicts()) == bool(room.any())
+
+
 def test_the_first_steps_of_a_distribution(forecast, distribution):
     part = Forecast(distribution, SERIES, 2)
     assert len(part) == 2

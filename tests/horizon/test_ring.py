@@ -14,14 +14,15 @@ SIZES = {
 }  # fmt: skip
 
 
-def a_forecast(seed=0):
+def a_forecast(seed=0, rests=(0.0, 0.0)):
     rng = np.random.default_rng(seed)
-    return MadeForecast(*(rng.normal(size=shape) for shape in [(4, 3, 2), (2, 3, 2, 1), (5, 5, 6), (3, 2, 1), (3, 2)]))
+    parts = (rng.normal(size=shape) for shape in [(4, 3, 2), (2, 3, 2, 1), (5, 5, 6), (3, 2, 1), (3, 2)])
+    return MadeForecast(*parts, np.array(rests))
 
 
 def test_a_forecast_lies_in_the_slot_of_its_row():
-    ring, made = Ring(**SIZES, every=1), a_forecast()
-    ring.keep(7, made, np.array([1.0, 0.0]))
+    ring, made = Ring(**SIZES, every=1), a_forecast(rests=(1.0, 0.0))
+    ring.keep(7, made)
     for step in range(3):
         assert_array_equal(ring.located[1, step], made.located[:, step])
         assert_array_equal(ring.slopes[1, step], made.slopes[:, step])
@@ -53,7 +54,7 @@ def test_scores_go_to_the_forecasts_of_the_row():
 
 def test_a_state_keeps_the_keys_of_older_files():
     ring = Ring(**SIZES, every=1)
-    ring.keep(1, a_forecast(), np.zeros(2))
+    ring.keep(1, a_forecast())
     state = ring.state(2)
     keys = ["located", "sloped", "blend_slope", "laws", "scores", "points", "features", "expected", "rests",
             "kept", "seen"]  # fmt: skip
@@ -61,7 +62,7 @@ def test_a_state_keeps_the_keys_of_older_files():
     assert ring.nbytes == sum(array.nbytes for array in state.values())
     copy = Ring(**SIZES, every=1)
     copy.restore(state)
-    ring.keep(1, a_forecast(1), np.ones(2))
+    ring.keep(1, a_forecast(1, rests=(1.0, 1.0)))
     for key, array in copy.state(2).items():
         assert_array_equal(array, state[key])
 
@@ -69,7 +70,7 @@ def test_a_state_keeps_the_keys_of_older_files():
 def test_a_state_holds_only_distributions_whose_values_have_not_come():
     ring = Ring(**SIZES, every=1)
     for row in range(7):
-        ring.keep(row, a_forecast(row), np.zeros(2))
+        ring.keep(row, a_forecast(row))
     state = ring.state(7)
     horizon = ring.horizon
     for slot in range(horizon):

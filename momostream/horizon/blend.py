@@ -31,8 +31,9 @@ Array = NDArray[np.float64]
 # Memory of the errors of the experts, in rows, and how much longer it is for each step: errors of forecasts that
 # overlap are much the same. Caution against trusting one expert; steps towards the optimum each time.
 MEMORY, MEMORY_PER_STEP, CAUTION, N_STEPS = 3000.0, 30.0, 0.1, 8
-# Experts count if they have gained more on the last value than so many times what chance gains.
-PROOF = 2.0
+# Experts count if they have gained more on the last value than so many times what chance gains; the demand fades as the
+# square of the trials, and is half of that after so many.
+PROOF, SETTLED_TRIALS = 2.0, 15.0
 # The errors of all series together count as this many rows of each.
 COMMON_ROWS = 500.0
 # After this many rows, weights move little: those of each series are found at every fourth row only.
@@ -117,16 +118,17 @@ class Blend:
         )  # fmt: skip
 
     def _trials(self) -> Array:
-        """Independent trials of each step that the moments hold, over `PROOF`.
+        """Independent trials of each step that the moments hold, as many as it takes to believe them.
 
         Moments weigh the rows by a power of their number until the memory is full, which is worth (2 power + 1) /
         (power + 1)^2 of them, and two memories then. Errors of step h overlap over h rows; their squares are worth
-        3 h / (2 h^2 + 1) of a trial each.
+        3 h / (2 h^2 + 1) of a trial each. Few trials count as less than they are, and many as more.
         """
         power = OLDEST + NEAREST / np.sqrt(self._steps)
         worth = (2.0 * power + 1.0) / (power + 1.0) ** 2
         rows = np.minimum(worth * np.maximum(self.n_rows - self._steps, 1.0), 2.0 / (1.0 - self._forgetting))
-        return rows * 3.0 * self._steps / (2.0 * self._steps**2 + 1.0) / PROOF
+        trials = rows * 3.0 * self._steps / (2.0 * self._steps**2 + 1.0)
+        return np.asarray(trials * (1.0 + (trials / SETTLED_TRIALS) ** 2) / PROOF)
 
     def mean(self, locations: Array) -> Array:
         """Blended forecasts ``(horizon, n_series)`` from those of the experts ``(n_experts, horizon, n_series)``."""

@@ -19,8 +19,8 @@ SPANS, SPANS_IN_SEASON = (1, 3, 9, 27), 2
 # Of more series, some that lie evenly among them are searched.
 MOST_SERIES = 12
 # The peak of the next season is looked for in this part of a season before and after, to find its length to less than a
-# row.
-PART_AROUND = 8
+# row. That length counts if one season of it is nearly as much alike as the peak: missing rows draw later ones nearer.
+PART_AROUND, AS_ALIKE = 8, 0.9
 
 
 def find_season(Y: Array) -> int | None:
@@ -98,5 +98,6 @@ def _refined(season: int, correlation: Array) -> int:
     while True:
         first = round(at * (number + 1) / number) - around
         if not around or first + 2 * around >= len(correlation):
-            return round(at / number)
+            refined = round(at / number)
+            return refined if correlation[refined] >= AS_ALIKE * correlation[season] else season
         at, number = first + int(correlation[first : first + 2 * around + 1].argmax()), number + 1

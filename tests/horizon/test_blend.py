@@ -98,11 +98,20 @@ def test_a_young_blend_stays_near_the_last_value():
 def test_experts_must_prove_themselves_for_longer_at_far_steps():
     # Errors of forecasts 24 steps ahead overlap: as many rows are fewer trials.
     rng = np.random.default_rng(0)
-    errors = np.repeat(rng.normal(size=(300, 1, 1, 1)), 24, axis=2) * np.array([1.0, 0.8])[:, None, None]
+    errors = np.repeat(rng.normal(size=(150, 1, 1, 1)), 24, axis=2) * np.array([1.0, 0.8])[:, None, None]
     last = teach(Blend(2, 24, 1), errors).weights[:, 0, 0]
     assert last[0] < 0.2
     assert last[23] > 0.5
     assert (np.diff(last) > -1e-9).all()
+
+
+def test_a_small_lead_counts_in_the_end():
+    # A threshold that does not fade would leave half to the last value: 1,500 rows are 47 trials of 24 steps.
+    errors = np.repeat(np.random.default_rng(0).normal(size=(1500, 1, 1, 1)), 24, axis=2)
+    errors = errors * np.array([1.0, 0.94])[:, None, None]
+    blend = teach(Blend(2, 24, 1), errors[:200])
+    assert blend.weights[23, 0, 0] > 0.9
+    assert teach(blend, errors[200:]).weights[23, 0, 0] < 0.3
 
 
 def test_errors_that_are_not_known_teach_nothing():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from momostream.horizon.seasons import find_season
+from momostream.horizon.seasons import _refined, find_season
 
 
 def wave(period, n_rows, noise, seed=0, n_series=1):
@@ -33,6 +33,14 @@ def test_a_long_season_that_changes_of_one_row_do_not_show():
         noise = np.random.default_rng(seed).normal(size=(1024, 2))
         t = np.arange(1024.0)[:, None]
         assert find_season(np.sin(2.0 * np.pi * t / 120) + 0.3 * noise) == pytest.approx(120, abs=3)
+
+
+@pytest.mark.parametrize(("width", "season"), [(2.0, 24), (12.0, 23)])
+def test_later_seasons_count_where_the_first_one_is_as_much_alike(width, season):
+    # Humps after 24, 46 and 69 rows, as where rows are missing. A narrow hump is low one row beside its top.
+    lags = np.arange(80.0)
+    humps = [np.exp(-(((lags - at) / width) ** 2)) for at in (0, 24, 46, 69)]
+    assert _refined(24, np.max(humps, axis=0)) == season
 
 
 def test_of_many_series_some_are_searched():

@@ -255,10 +255,11 @@ class HorizonModel:
             self.ring.seen[:] = -1
 
     def _fill_waves(self) -> None:
-        """Give the remembered rows the waves of a season that has just been found, and learn from them again."""
+        """Give the remembered rows the waves of a season just found, none if it is gone, and learn from them again."""
         past = self.past
         n = past.last + 1 - past.first
-        past.inputs[past.first : past.last + 1, 0, -self.n_terms :] = waves_of(self.seasons[0], past.n_rows - n, n)
+        waves = waves_of(self.seasons[0], past.n_rows - n, n) if self.seasons else 0.0
+        past.inputs[past.first : past.last + 1, 0, -self.n_terms :] = waves
         self._ahead = self._own_calendar(past.n_rows - 1)
         if self.experts.iterated is not None:
             self.experts.iterated.learn_again(past)

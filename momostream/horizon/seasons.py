@@ -16,6 +16,8 @@ PROMINENCE = 0.1
 # Changes over this many rows are correlated: those over one row are mostly noise where a season is long. A season has
 # more than `SPANS_IN_SEASON` times the rows of a change.
 SPANS, SPANS_IN_SEASON = (1, 3, 9, 27), 2
+# Changes below this part of the largest value, or of changes over fewer rows, are round-off.
+ROUND_OFF = 1e-9
 # Of more series, some that lie evenly among them are searched.
 MOST_SERIES = 12
 # The peak of the next season is looked for in this part of a season before and after, to find its length to less than a
@@ -47,7 +49,7 @@ def find_season(Y: Array) -> int | None:
     if longest < SHORTEST + 1:
         return None
     # A series that moves by round-off only does not move.
-    Y = Y[:, np.diff(Y, axis=0).std(axis=0) > 1e-9 * np.abs(Y).max(axis=0)]
+    Y = Y[:, np.diff(Y, axis=0).std(axis=0) > ROUND_OFF * np.abs(Y).max(axis=0)]
     if not Y.shape[1]:
         return None
     Y = Y[:, :: -(-Y.shape[1] // MOST_SERIES)]
@@ -73,6 +75,7 @@ def find_season(Y: Array) -> int | None:
 def _correlation(Y: Array, n_lags: int) -> Array:
     """Autocorrelation of changes at the lags below ``n_lags``, the mean over series and over spans of changes."""
     total, count = np.zeros((2, n_lags))
+    largest = np.zeros(Y.shape[1])
     for span in SPANS:
         if SPANS_IN_SEASON * span >= n_lags // 2:
             break
@@ -86,8 +89,13 @@ def _correlation(Y: Array, n_lags: int) -> Array:
         top = min(n_lags, n)
         spectrum = np.abs(np.fft.rfft(changes, 2 * n, axis=0)) ** 2
         shared = np.fft.irfft(spectrum, axis=0)[:top] / np.arange(n, n - top, -1)[:, None]
+        # Changes over a whole season are nothing where each season equals the one before.
+        largest = np.maximum(largest, shared[0])
+        moves = shared[0] > ROUND_OFF**2 * largest
+        if not moves.any():
+            continue
         first = SPANS_IN_SEASON * span + 1 if span > 1 else 0
-        total[first:top] += (shared / shared[0]).mean(axis=1)[first:]
+        total[first:top] += ((shared / np.where(moves, shared[0], np.inf)).sum(axis=1) / moves.sum())[first:]
         count[first:top] += 1.0
     return total / count
 

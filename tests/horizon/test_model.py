@@ -12,7 +12,7 @@ from scipy import stats
 from momostream.distributions.planes import LOCATION, SCALE, WEIGHT
 from momostream.horizon import regressions
 from momostream.horizon.curved import CurvedLags
-from momostream.horizon.model import HorizonModel
+from momostream.horizon.model import SEASON_ROWS, HorizonModel
 from momostream.horizon.past import Past
 from momostream.horizon.regressions import WideLags
 from momostream.horizon.settings import LINEAR, HorizonSettings
@@ -178,6 +178,20 @@ def test_a_season_that_is_found_counts_for_the_rows_before():
             assert_allclose(mean(found), mean(told), atol=0.8)
     assert found.seasons[0] == 12
     assert_allclose(found.experts.iterated.W, told.experts.iterated.W, atol=0.02)
+
+
+def test_a_season_that_is_gone_is_forgotten():
+    rng = np.random.default_rng(0)
+    model = feed(new_model(), np.tile(rng.normal(size=12), 20)[:, None] + 0.1 * rng.normal(size=(240, 1)))
+    assert model.seasons == (12, 24) and model._ahead.terms.any()
+    # So many rows are searched; a season counts as gone at the second search without it.
+    model._found, model._next_search = (), 240 + SEASON_ROWS
+    feed(model, rng.normal(size=(SEASON_ROWS, 1)))
+    assert model.seasons == () and not model._ahead.terms.any()
+    assert not model.past.inputs[model.past.first : model.past.last + 1, 0, -model.n_terms :].any()
+    copy = HorizonModel.from_state(model.settings, model.state(), 1, 0)
+    y = rng.normal(size=(1, 1))
+    assert_array_equal(mean(feed(copy, y)), mean(feed(model, y)))
 
 
 def test_a_season_longer_and_shorter_than_the_horizon():

@@ -56,6 +56,15 @@ def test_a_pattern_of_any_shape():
     assert find_season(Y) == 31
 
 
+@pytest.mark.parametrize("season", [3, 9, 27])
+@pytest.mark.parametrize("n_series", [1, 2])
+def test_a_season_that_repeats_itself_exactly(season, n_series):
+    # Changes over a whole season are zero.
+    pattern = np.random.default_rng(season).normal(size=(season, 1))
+    noisy = wave(season, 10 * season, 0.05, n_series=n_series)
+    assert find_season(np.column_stack([np.tile(pattern, (10, 1)), noisy[:, 1:]])) == season
+
+
 def test_a_season_on_top_of_a_wandering_level():
     rng = np.random.default_rng(0)
     Y = 3.0 * wave(24, 600, 0.05) + 0.5 * rng.normal(size=(600, 1)).cumsum(axis=0)

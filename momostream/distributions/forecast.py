@@ -344,7 +344,7 @@ class Forecast:
     @property
     def mean(self) -> pd.DataFrame:
         """Means: a row for each step, a column for each series."""
-        return self._frame(self._marginals.mean)
+        return self._frame(self._means)
 
     @property
     def std(self) -> pd.DataFrame:

@@ -10,8 +10,8 @@ after 200. A *stuck* sensor, which repeats a reading far longer than it ever has
 for 60 rows at most, and its readings stay: they are nothing unseen.
 
 A column may go five times further if it already moved by more than its third largest change, in the same direction, in
-the row before: an excursion often is announced, an error is not. And it may go further if it has company: where two
-other columns, or four times as many as by chance, move by more than their third largest change in the same row,
+the row before: an excursion often is announced, an error is not. And it may go further if it has company: if at least
+two columns, and four times as many as by chance, move by one to three times their third largest change in the same row,
 criteria are wider, up to five times for columns whose largest changes are far above the mean one (rain, emissions),
 hardly for others.
 

@@ -99,7 +99,7 @@ def test_means_alone_are_held_like_all_others(forecast, distribution):
         limits = np.array([*firm, room, room])
         limited = Forecast(distribution, SERIES, limits=limits)
         dicts = limited.to_dicts()
-        assert dicts == [dict(zip(SERIES, row, strict=True)) for row in limited.mean.to_numpy().tolist()]
+        assert dicts == [dict(zip(SERIES, row, strict=True)) for row in limited._marginals.mean.tolist()]
         assert (dicts == forecast.to_dicts()) == bool(room.any())
 
 

@@ -253,9 +253,10 @@ class ModelSettings:
         list[str] | None,
         typer.Option(
             "--bounds",
-            metavar="NAME=LOW:HIGH",
+            metavar="NAME=LOW:HIGH[:circular]",
             help="Limits of a target, such as --bounds power=0:2050; leave out a side that has none. Values beyond "
-            "count as lying on them. Repeat it for more targets; those of others are found (auto). none: no limits.",
+            "count as lying on them. direction=0:360:circular is an angle. Repeat it for more targets; those of others "
+            "are found (auto). none: no limits.",
             rich_help_panel=MODEL,
         ),
     ] = None

@@ -12,6 +12,7 @@ from scipy.special import ndtr, ndtri
 
 from momostream._numbers import as_number
 from momostream.distributions.bounded import TargetMap
+from momostream.distributions.circular import Circles
 from momostream.distributions.columns import paired_columns, series_columns
 from momostream.distributions.combined import JointArrays, PartOfQuantiles, joint_of_paths, read_groups
 from momostream.distributions.copula import CopulaDistribution
@@ -91,6 +92,14 @@ class Forecast:
         Frequency of pandas, if steps are periods such as months; ``times`` are then their beginnings.
     limits
         Limits of the series, shape ``(4, n_series)``, see `momostream.distributions.limited`; None: no limits.
+    circles
+        Which series are angles; None: none. See Notes.
+
+    Notes
+    -----
+    Of an angle, means, quantiles and samples lie within its range; an interval whose lower end is above its upper one
+    crosses the end of the range, as 350 to 10 degrees crosses north. Values are compared with the distribution at the
+    turn nearest to its mean. `cov`, `distribution` and `each_step` are those of the angle with its turns counted.
 
     Examples
     --------
@@ -144,6 +153,7 @@ class Forecast:
         conformal: Quantiles | None = None,
         period: str | None = None,
         limits: Array | None = None,
+        circles: Circles | None = None,
     ) -> None:
         self.series: tuple[Hashable, ...] = tuple(series)
         self._joint, self._planes = joint, joint.planes[:, :, :n_steps]
@@ -153,6 +163,7 @@ class Forecast:
             raise ValueError(f"got {len(times)} times for {len(self)} steps")
         self._times, self.zone, self.period = times, zone, period
         self.targets, self._conformal, self.limits = targets, conformal, limits
+        self.circles = Circles() if circles is None else circles
 
     # ------------------------------------------------------------------ the distribution as arrays
 
@@ -196,7 +207,7 @@ class Forecast:
     @property
     def arrays(self) -> ForecastArrays:
         """The distributions of single values, as arrays without names."""
-        return ForecastArrays(self._marginals, self._quantiles)
+        return ForecastArrays(self._marginals, self._quantiles, self.circles)
 
     @property
     def planes(self) -> Array:
@@ -228,6 +239,9 @@ class Forecast:
 
     def sample(self, n: int = 1, seed: int | np.random.Generator | None = None) -> Array:
         """Draw ``n`` paths: shape ``(n, n_steps, n_series)``."""
+        return self.circles.wrap(self._paths(n, seed))
+
+    def _paths(self, n: int, seed: int | np.random.Generator | None) -> Array:
         if n < 0:
             raise ValueError(f"n must not be negative, got {n}")
         rng = np.random.default_rng(seed)
@@ -257,7 +271,8 @@ class Forecast:
         targets = None if self.targets is None else TargetMap([self.targets.targets[j] for j in columns], names)
         conformal = None if self._conformal is None else PartOfQuantiles(self._conformal, columns)
         limits = None if self.limits is None else self.limits[:, columns]
-        return Forecast(joint, names, None, self._times, self.zone, targets, conformal, self.period, limits)
+        labels = self._times, self.zone, targets, conformal, self.period
+        return Forecast(joint, names, None, *labels, limits, self.circles.select(columns))
 
     def aggregate(
         self, groups: Mapping[Hashable, Any], how: str = "sum", n_paths: int = 4096, seed: int = 0
@@ -279,6 +294,8 @@ class Forecast:
             One series for each group. Its distribution follows the model without conformal corrections.
         """
         weights = read_groups(groups, self.series, how)
+        for j in self.circles.columns[weights[self.circles.columns].any(axis=1)].tolist():
+            raise ValueError(f"{self.series[j]!r} is an angle, which has no sum or mean over series")
         paths = self.sample(max(n_paths, 1024), seed) @ weights
         joint = joint_of_paths(paths, self._marginals.mean @ weights)
         return Forecast(joint, list(groups), None, self._times, self.zone, period=self.period)
@@ -309,7 +326,8 @@ class Forecast:
         if over not in ("each", "any", "all"):
             raise ValueError(f"over={over!r} is not accepted: use 'each', 'any' or 'all'")
         clauses = read_condition(condition, self.series)
-        if over == "each" and len(clauses) == len(clauses[0]) == 1:
+        on_line = not any(clause.column in self.circles.ranges for part in clauses for clause in part)
+        if over == "each" and len(clauses) == len(clauses[0]) == 1 and on_line:
             column, lower, upper = clauses[0][0]
             ends = np.zeros((2, len(self), len(self.series)))
             ends[0, :, column], ends[1, :, column] = np.nextafter(lower, -np.inf), upper
@@ -344,7 +362,7 @@ class Forecast:
     @property
     def mean(self) -> pd.DataFrame:
         """Means: a row for each step, a column for each series."""
-        return self._frame(self._means)
+        return self._frame(self.circles.wrap(self._means))
 
     @property
     def std(self) -> pd.DataFrame:
@@ -354,22 +372,23 @@ class Forecast:
     @property
     def median(self) -> pd.DataFrame:
         """Medians."""
-        return self._frame(self._quantiles([0.5])[0])
+        return self._frame(self.arrays.quantiles([0.5])[0])
 
     def quantile(self, q: float | Sequence[float]) -> pd.DataFrame:
         """Quantiles; columns are series, or pairs of a series and a probability where there are several."""
         if np.ndim(q) == 0:
-            return self._frame(self._quantiles([float(q)])[0])  # type: ignore[arg-type]
+            return self._frame(self.arrays.quantiles([float(q)])[0])  # type: ignore[arg-type]
         levels = [float(level) for level in q]  # type: ignore[union-attr]
-        return self._wide(self._quantiles(levels), levels)
+        return self._wide(self.arrays.quantiles(levels), levels)
 
     def interval(self, level: float = 0.9) -> pd.DataFrame:
         """Central intervals that hold each value with this probability: a column for each series and side."""
-        return self._wide(in_order(self._quantiles(interval_ends(level))), ["lower", "upper"])
+        ends = in_order(self._quantiles(interval_ends(level)))
+        return self._wide(np.stack(self.circles.interval(*ends)), ["lower", "upper"])
 
     def to_dicts(self) -> list[dict[Hashable, float]]:
         """Means: a dict for each step."""
-        return [dict(zip(self.series, row, strict=True)) for row in self._means.tolist()]
+        return [dict(zip(self.series, row, strict=True)) for row in self.circles.wrap(self._means).tolist()]
 
     def to_frame(self, levels: Sequence[float] = (0.5, 0.9), shape: str = "long") -> pd.DataFrame:
         """Mean, standard deviation, and quantiles of intervals of these levels, as a table.
@@ -420,7 +439,8 @@ class Forecast:
 
     def log_pdf(self, y: Any) -> float:
         """Joint log density of the observed values; 0 if there are none."""
-        return float(self.distribution.log_pdf(self._values(y).reshape(1, -1))[0])
+        values = self.circles.nearest(self._values(y), self._marginals.mean)
+        return float(self.distribution.log_pdf(values.reshape(1, -1))[0])
 
     def log_pdf_each(self, y: Any) -> pd.DataFrame:
         """Log density of each observed value on its own; NaN for the others."""
@@ -484,7 +504,7 @@ class Forecast:
         """Header and first steps as texts."""
         names = self.series[:SHOWN_SERIES]
         cells = [[str(self.index.name), *map(str, names)]]
-        mean, std = self._marginals.mean, np.sqrt(self._marginals.variance)
+        mean, std = self.arrays.mean, np.sqrt(self._marginals.variance)
         for label, *pair in zip(self.index[:n_steps], mean, std, strict=False):
             cells.append([str(label), *mean_and_std(*pair)[: len(names)]])
         return cells
@@ -505,30 +525,41 @@ class Forecast:
 class ForecastArrays:
     """The distributions of single values, as arrays of shape ``(n_steps, n_series)``; NaN is not observed."""
 
-    def __init__(self, marginals: AnyMarginals, quantiles: Callable[[Sequence[float]], Array]) -> None:
-        self._marginals, self._quantiles = marginals, quantiles
+    def __init__(
+        self, marginals: AnyMarginals, quantiles: Callable[[Sequence[float]], Array], circles: Circles
+    ) -> None:
+        self._marginals, self._quantiles, self._circles = marginals, quantiles, circles
 
     @property
     def mean(self) -> Array:
         """Means."""
-        return self._marginals.mean
+        return self._circles.wrap(self._marginals.mean)
 
     def log_pdf(self, y: ArrayLike) -> Array:
         """Log density of each value."""
-        Y = np.asarray(y, dtype=np.float64)
+        Y = self._near(y)
         return np.where(np.isnan(Y), np.nan, self._marginals.log_pdf(Y))
 
     def quantiles(self, levels: Sequence[float]) -> Array:
         """Quantiles of these levels, along the first axis."""
-        return self._quantiles(levels)
+        return self._circles.wrap(self._quantiles(levels))
+
+    def ends(self, level: float) -> tuple[Array, Array]:
+        """Ends of central intervals of this level."""
+        q = 0.5 - 0.5 * level
+        lower, upper = self._quantiles([q, 1.0 - q])
+        return self._circles.interval(lower, upper)
 
     def cdf(self, y: ArrayLike) -> Array:
         """Probability of at most each value."""
-        return self._marginals.cdf(y)
+        return self._marginals.cdf(self._near(y))
 
     def crps(self, y: ArrayLike) -> Array:
         """Continuous ranked probability score of each value."""
-        return finite_crps(self._marginals.crps, np.asarray(y, dtype=np.float64))
+        return finite_crps(self._marginals.crps, self._near(y))
+
+    def _near(self, y: ArrayLike) -> Array:
+        return self._circles.nearest(np.asarray(y, dtype=np.float64), self._marginals.mean)
 
 
 def _copula(marginals: AnyMarginals, correlation: Array) -> CopulaDistribution:

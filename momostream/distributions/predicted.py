@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from momostream.distributions.circular import Circles
 from momostream.distributions.forecast import Forecast
 from momostream.distributions.prediction import Prediction, intervals
 
@@ -56,10 +57,17 @@ class PredictedValues(NamedTuple):
 
     @classmethod
     def _of_forecast(cls, prediction: Forecast, targets: Sequence[Hashable], level: float) -> PredictedValues:
-        q = 0.5 - 0.5 * level
-        values = np.concatenate([prediction.arrays.mean[np.newaxis], prediction.arrays.quantiles([q, 1.0 - q])])
+        arrays = prediction.arrays
+        values = np.stack([arrays.mean, *arrays.ends(level)])
         mean, lower, upper = _ordered(values, prediction.series, targets)
         return cls(mean, lower, upper, prediction.times, prediction)
+
+    def circles(self, targets: Sequence[Hashable]) -> Circles:
+        """Which of these targets are angles; prefer it to plain comparisons of values, means and ends."""
+        if not isinstance(self.prediction, Forecast) or not self.prediction.circles:
+            return Circles()
+        columns = {name: column for column, name in enumerate(self.prediction.series)}
+        return self.prediction.circles.select([columns.get(name) for name in targets])
 
     def judge(self, Y: Array, targets: Sequence[Hashable]) -> tuple[Array, Array]:
         """Probability below, and log density, of each observed value."""

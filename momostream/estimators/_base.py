@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from momostream._checks import Constraint, check_state, flag
 from momostream.distributions.bounded import Target, TargetMap
+from momostream.distributions.circular import Circles, is_circular
 from momostream.distributions.limited import UserUnits, held
 from momostream.distributions.stacked import Wrap
 from momostream.estimators._screening import Screening
@@ -25,7 +26,7 @@ Array = NDArray[np.float64]
 
 #: Limits are found in what targets have shown.
 AUTO = "auto"
-Bounds = dict[Any, tuple[float | None, float | None]] | str | None
+Bounds = dict[Any, tuple[float | None, float | None] | tuple[float, float, str]] | str | None
 BOUNDS = Constraint(
     lambda bounds: bounds is None or bounds == AUTO or isinstance(bounds, Mapping),
     "'auto', a dict such as {'power': (0, 2050)}, or None",
@@ -44,6 +45,8 @@ class StreamingEstimator:
     screen: bool
     beyond: str
 
+    # Whether targets may be angles.
+    _TAKES_ANGLES = False
     # Key of the names of the targets in saved files.
     _TARGETS_KEY = "targets"
     # Attributes that no copy needs.
@@ -65,9 +68,21 @@ class StreamingEstimator:
         self._screening = Screening()
         # Read before the first row, so that a mistake in bounds or transforms is an error of the constructor.
         bounds = self.bounds if isinstance(self.bounds, Mapping) else {}
+        self._check_angles(bounds)
+        # An angle is a line without limits once its turns are counted.
+        bounds = {name: (None, None) if is_circular(limits) else limits for name, limits in bounds.items()}
         limited = {**bounds, **(self.transforms or {})}
         self._limited = {name: Target.named(name, bounds, self.transforms) for name in limited}
         self._columns_changed()
+
+    def _check_angles(self, bounds: Mapping[Any, Any]) -> None:
+        """Raise a ValueError for an angle that this estimator cannot predict."""
+        for name in filter(lambda name: is_circular(bounds[name]), bounds):
+            if not self._TAKES_ANGLES:
+                raise ValueError(f"bounds of {name!r}: {type(self).__name__} knows no angles, a forecaster does")
+            if name in (self.transforms or {}):
+                raise ValueError(f"{name!r} is an angle, which takes no transform")
+            Circles.of([name], bounds)
 
     # ------------------------------------------------------------------ names and bounds
 
@@ -88,6 +103,7 @@ class StreamingEstimator:
         #: What targets are held to when they are learnt, and the scales of those that have a transform.
         self._map = TargetMap(targets, names)
         self._scales = TargetMap([target if target.transform else Target() for target in targets], names)
+        self._circles = Circles.of(names, self.bounds)
         self._screening.widen(len(self._inputs), len(names))
 
     def _check_bounds(self, targets: Mapping[Hashable, float | Array]) -> None:
@@ -97,14 +113,20 @@ class StreamingEstimator:
                 limits = TargetMap([self._limited[name]], [name])
                 column = np.reshape(np.asarray(values, dtype=np.float64), (-1, 1))
                 limits.forward(np.clip(column, *limits.closed) if self.beyond == "clip" else column)
+                if self.beyond != "clip" and not Circles.of([name], self.bounds).is_reading(column).all():
+                    raise ValueError(f"target {name!r} is {column.item()}, more than a turn away from its range")
 
     def _screened(self, X: Array, Y: Array) -> Array:
         """Set gross errors of rows aside, in place, and clip; returns the targets on the scale of the model."""
         if not self._map.is_plain:
             # An error comes before anything has changed.
             self._map.forward(np.clip(Y, *self._map.closed) if self.beyond == "clip" else Y)
+        if self._circles:
+            self._screening.unwrap(Y, self._circles)
         if self.screen:
             self._screening.screen(X, Y)
+        if self._circles:
+            self._screening.keep_angles(Y, self._circles)
         if not self._map.is_plain:
             Y = self._screening.clip(Y, self._map)
         self._screening.shown.show(Y)
@@ -125,6 +147,7 @@ class StreamingEstimator:
             # A transform has limits of its own.
             limits[:2, j] = (-np.inf, np.inf) if target.transform else (target.low, target.high)
             limits[2:, j] = 0.0
+        limits[:2, self._circles.columns], limits[2:, self._circles.columns] = [[-np.inf], [np.inf]], 0.0
         return limits
 
     def _wrap(self, limits: Array | None) -> Wrap | None:
@@ -158,7 +181,10 @@ class StreamingEstimator:
 
     @property
     def clipped_readings(self) -> dict[Hashable, int]:
-        """How many values of each target were beyond its ``bounds`` and counted as lying on them."""
+        """How many values of each target were beyond its ``bounds`` and counted as lying on them.
+
+        Of an angle: more than a turn away from its range, and counted as missing.
+        """
         with self._lock:
             return self._screening.clipped(self._targets.keys)
 
@@ -173,6 +199,10 @@ class StreamingEstimator:
         lines += [f"  {name}: {n} readings of a sensor that seems stuck" for name, n in stuck.items()]
         clipped = self._screening.clipped(self._targets.keys)
         lines += [f"  {name}: {n} values clipped to the bounds" for name, n in clipped.items()]
+        lines += [
+            f"  {self._targets.keys[j]}: an angle from {circle.low:g} to {circle.low + circle.period:g}"
+            for j, circle in self._circles.ranges.items()
+        ]
         if self.bounds is None:
             return lines
         found = self._screening.shown.describe(self._targets.keys)
@@ -257,7 +287,7 @@ class StreamingEstimator:
 
     def __getstate__(self) -> dict[str, Any]:
         """Parameters, and what was learnt as plain data: arrays that share memory do not survive copying."""
-        left_out = {"_lock", "_map", "_scales", "_model", *self._SCRATCH}
+        left_out = {"_lock", "_map", "_scales", "_circles", "_model", *self._SCRATCH}
         with self._lock:
             kept = {name: value for name, value in self.__dict__.items() if name not in left_out}
             # Deep: the original may learn on, in this or another thread, before this is written or restored.

@@ -110,15 +110,16 @@ class ForecasterInsight(StreamingEstimator):
             check("step", step, whole(1, model.settings.horizon))
             check("n_neighbours", n_neighbours, whole(0))
             found = reasons_of(model, step, n_neighbours)
-            names = self._point_names(model)
-            n_series = len(self.series)
+            names, wrap = self._point_names(model), self._circles.wrap
+            located = wrap(found.located)
+            values_at = slice(1, 1 + len(self.series))
             return {
                 "experts": {
                     expert: {
                         name: {"weight": float(weight), "forecast": float(value)}
-                        for name, weight, value in zip(self.series, weights, located, strict=True)
+                        for name, weight, value in zip(self.series, weights, values, strict=True)
                     }
-                    for expert, weights, located in zip(model.expert_names, found.weights, found.located, strict=True)
+                    for expert, weights, values in zip(model.expert_names, found.weights, located, strict=True)
                 },
                 "inputs": {
                     name: dict(zip(self.series, slopes.tolist(), strict=True))
@@ -129,7 +130,7 @@ class ForecasterInsight(StreamingEstimator):
                     {
                         **self._when(model.n_rows - 1 - number),
                         "similarity": similarity,
-                        "y": dict(zip(self.series, self._map.backward(point[1 : 1 + n_series]).tolist(), strict=True)),
+                        "y": dict(zip(self.series, wrap(self._map.backward(point[values_at])).tolist(), strict=True)),
                     }
                     for number, similarity, point in found.neighbours
                 ],

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from momostream._checks import check_array, check_whole, one_of
 from momostream.distributions.bounded import TargetMap
+from momostream.distributions.circular import Circles
 from momostream.stream.limits import ShownLimits
 from momostream.stream.readings import Readings
 
@@ -29,13 +30,15 @@ class Screening:
         Their readings.
     n_clipped
         Values of each target that were beyond its bounds.
+    angles
+        Last known reading of each target that is an angle, its turns counted; else NaN.
     shown
         Limits that targets have kept to.
     """
 
     def __init__(self) -> None:
         self.inputs, self.targets = Readings(0), Readings(0)
-        self.n_clipped = np.zeros(0)
+        self.n_clipped, self.angles = np.zeros(0), np.zeros(0)
         self.shown = ShownLimits(0)
 
     def widen(self, n_inputs: int, n_targets: int) -> None:
@@ -44,6 +47,7 @@ class Screening:
             if n > readings.n_columns:
                 readings.widen(n)
         self.n_clipped = np.pad(self.n_clipped, (0, n_targets - len(self.n_clipped)))
+        self.angles = np.pad(self.angles, (0, n_targets - len(self.angles)), constant_values=np.nan)
         self.shown.widen(n_targets)
 
     def screen(self, X: Array, Y: Array) -> None:
@@ -52,6 +56,20 @@ class Screening:
         if X.shape[1]:
             self.inputs.screen(X, company)
         self.targets.screen(Y, company)
+
+    def unwrap(self, Y: Array, circles: Circles) -> None:
+        """Take the angles of a row, shape ``(1, n_targets)``, at the turns nearest to the last ones, in place.
+
+        What is no angle becomes missing, and is counted.
+        """
+        known = circles.is_reading(Y)
+        self.n_clipped += ~known[0]
+        Y[:] = circles.nearest(np.where(known, Y, np.nan), self.angles)
+
+    def keep_angles(self, Y: Array, circles: Circles) -> None:
+        """Note the angles of the row that are known."""
+        at = circles.columns
+        self.angles[at] = np.where(np.isnan(Y[0, at]), self.angles[at], Y[0, at])
 
     def clip(self, Y: Array, limits: TargetMap) -> Array:
         """Rows of targets with values beyond their bounds moved to them, and counted."""
@@ -79,7 +97,7 @@ class Screening:
         """Everything as plain data."""
         return {
             "inputs": self.inputs.state(), "targets": self.targets.state(), "n_clipped": self.n_clipped.copy(),
-            "shown": self.shown.state(),
+            "shown": self.shown.state(), "angles": self.angles.copy(),
         }  # fmt: skip
 
     def restore(self, state: Mapping[str, Any], n_inputs: int, n_targets: int) -> None:
@@ -92,3 +110,7 @@ class Screening:
         # Earlier versions looked for no limits.
         if "shown" in state:
             self.shown = ShownLimits.from_state(state["shown"], n_targets)
+        self.angles = np.full(n_targets, np.nan)
+        if "angles" in state:
+            check_array("screening / angles", state["angles"], (n_targets,))
+            self.angles = state["angles"].copy()

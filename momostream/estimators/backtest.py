@@ -13,7 +13,8 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from momostream.distributions.scores import absolute_error, is_inside, squared_error
+from momostream.distributions.circular import Circle, Circles
+from momostream.distributions.scores import absolute_error, squared_error
 from momostream.estimators._frames import as_frame
 from momostream.estimators._long import long_names, to_wide, wide_inputs
 from momostream.horizon.durations import n_steps_of
@@ -133,10 +134,13 @@ def backtest(
             "no forecast could be compared with the frame: all its values are missing, or the model forecasts rows "
             "after its end"
         )
-    scale = pd.DataFrame(replay.values[:first]).diff().abs().mean()
+    circles = Circles.of(replay.series, getattr(model, "bounds", None))
+    changes = circles.nearest(np.diff(replay.values[:first], axis=0), np.zeros(len(replay.series)))
+    scale = pd.DataFrame(changes).abs().mean()
     # A constant series has no unit to measure errors in.
     scale = scale.where(scale > 0.0)
-    return Backtest(forecasts, dict(zip(replay.series, scale, strict=True)), levels)
+    angles = {replay.series[j]: circle for j, circle in circles.ranges.items()}
+    return Backtest(forecasts, dict(zip(replay.series, scale, strict=True)), levels, angles)
 
 
 class Backtest:
@@ -150,6 +154,8 @@ class Backtest:
         Errors of each series are measured in units of it for MASE.
     levels
         Probabilities of the intervals.
+    angles
+        Series that are angles, with their ranges; their errors are measured the shorter way round.
 
     Attributes
     ----------
@@ -160,8 +166,38 @@ class Backtest:
         missing value.
     """
 
-    def __init__(self, forecasts: pd.DataFrame, scale: dict[Hashable, float], levels: Sequence[float]) -> None:
-        self.forecasts, self.scale, self.levels = forecasts, scale, tuple(levels)
+    def __init__(
+        self,
+        forecasts: pd.DataFrame,
+        scale: dict[Hashable, float],
+        levels: Sequence[float],
+        angles: Mapping[Hashable, Circle] | None = None,
+    ) -> None:
+        self.forecasts, self.scale, self.levels, self.angles = forecasts, scale, tuple(levels), dict(angles or {})
+
+    @cached_property
+    def _angles(self) -> list[tuple[NDArray[np.intp], Circles]]:
+        """The lines of each angle."""
+        names = self.forecasts["series"]
+        return [(np.flatnonzero(names == name), Circles({0: circle})) for name, circle in self.angles.items()]
+
+    @cached_property
+    def _near(self) -> pd.Series[float]:
+        """Actual values, those of angles at the turn nearest to the mean."""
+        near, mean = (self.forecasts[name].to_numpy(np.float64, copy=True) for name in ("actual", "mean"))
+        for lines, circles in self._angles:
+            near[lines] = circles.nearest(near[lines, np.newaxis], mean[lines, np.newaxis])[:, 0]
+        return pd.Series(near, self.forecasts.index)
+
+    def _covered(self, level: float) -> pd.Series[float]:
+        """Whether actual values lie inside their intervals; NaN where that is not known."""
+        parts = (f"lower {level:g}", f"upper {level:g}")
+        y, lower, upper = (self.forecasts[name].to_numpy(np.float64)[:, np.newaxis] for name in ("actual", *parts))
+        inside = Circles().is_inside(y, lower, upper)
+        for lines, circles in self._angles:
+            inside[lines] = circles.is_inside(y[lines], lower[lines], upper[lines])
+        is_scored = ~(np.isnan(y) | np.isnan(lower))
+        return pd.Series(np.where(is_scored, inside, np.nan)[:, 0], self.forecasts.index)
 
     @cached_property
     def scores(self) -> pd.DataFrame:
@@ -172,16 +208,14 @@ class Backtest:
         scaled in the same way; share of values inside each interval. Missing values are not scored; NaN if all are
         missing.
         """
-        table, actual = self.forecasts, self.forecasts["actual"]
+        table, actual = self.forecasts, self._near
         error = absolute_error(actual, table["mean"])
         units = table["series"].map(self.scale)
         columns = {"MAE": error, "RMSE": squared_error(actual, table["mean"]), "MASE": error / units}
         if "CRPS" in table:
             columns["CRPS"], columns["scaled CRPS"] = table["CRPS"], table["CRPS"] / units
             for level in self.levels:
-                lower, upper = table[f"lower {level:g}"], table[f"upper {level:g}"]
-                is_scored = actual.notna() & lower.notna()
-                columns[f"coverage {level:g}"] = is_inside(actual, lower, upper).astype(np.float64).where(is_scored)
+                columns[f"coverage {level:g}"] = self._covered(level)
         scores = pd.DataFrame(columns).groupby([table["step"], table["series"]], sort=False).mean()
         scores["RMSE"] = np.sqrt(scores["RMSE"])
         return scores
@@ -223,7 +257,7 @@ class Backtest:
         tables = []
         for each in (self, other):
             table = each.forecasts
-            errors = absolute_error(table["actual"], table["mean"]) if score == "MASE" else table["CRPS"]
+            errors = absolute_error(each._near, table["mean"]) if score == "MASE" else table["CRPS"]
             # In the units of the first: both must be measured alike.
             tables.append(table[keys].assign(score=errors / table["series"].map(self.scale)))
         both = tables[0].merge(tables[1], on=keys, suffixes=("", " other")).dropna()

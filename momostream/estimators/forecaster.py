@@ -92,6 +92,7 @@ class MOMoGPForecaster(ForecasterBatches, ForecasterInsight, Forecaster):
     bounds
         ``"auto"``: as in `momostream.MOMoGPRegressor`, limits that a series has kept to. ``{series: (lower, upper)}``
         with None for no bound sets those of some, others are found. None: no limits. See `describe`.
+        ``{series: (0, 360, "circular")}`` is an angle, see `momostream.distributions.forecast.Forecast`.
     transforms
         ``{series: "log" | "sqrt" | "logit"}``: the scale on which a series is modelled; ``("log", 0.1)`` adds an offset
         first.
@@ -173,6 +174,7 @@ class MOMoGPForecaster(ForecasterBatches, ForecasterInsight, Forecaster):
     """
 
     _TARGETS_KEY = "series"
+    _TAKES_ANGLES = True
     _model: HorizonModel | None
 
     def __init__(
@@ -460,7 +462,7 @@ class MOMoGPForecaster(ForecasterBatches, ForecasterInsight, Forecaster):
             snapshot = None if conformal is None else conformal.snapshot()
             times, zone = self._labels.ahead(self._clock, n)
             labels = times, zone, targets, snapshot, self._labels.period
-            forecast = Forecast(joint, self._targets.keys, n, *labels, self._limits())
+            forecast = Forecast(joint, self._targets.keys, n, *labels, self._limits(), self._circles)
         if with_dist:
             return forecast
         rows = forecast.to_dicts()

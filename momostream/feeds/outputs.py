@@ -16,6 +16,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, Self
 
+import numpy as np
+
 from momostream.distributions.forecast import Forecast
 from momostream.distributions.predicted import PredictedValues
 from momostream.feeds.formats import Row
@@ -164,9 +166,12 @@ def alarm_texts(row: Row, predicted: PredictedValues, targets: Sequence[str], le
     """
     texts = []
     begin = ({} if row.key is None else {"key": row.key}) | {"row": row.number, "time": time_text(row.time)}
-    for name, low, high in zip(targets, predicted.lower[0].tolist(), predicted.upper[0].tolist(), strict=True):
+    values = np.array([row.values.get(name, np.nan) for name in targets], dtype=np.float64)
+    inside = predicted.circles(targets).is_inside(values, predicted.lower[0], predicted.upper[0])
+    columns = predicted.lower[0].tolist(), predicted.upper[0].tolist(), inside.tolist()
+    for name, low, high, is_inside in zip(targets, *columns, strict=True):
         value = row.values.get(name)
-        if value is not None and not math.isnan(low) and not low <= value <= high:
+        if value is not None and not math.isnan(low) and not is_inside:
             sides = {"lower": low, "upper": high}
             ends = {side: float(f"{end:.9g}") if math.isfinite(end) else None for side, end in sides.items()}
             texts.append(_json(begin | {"target": name, "value": value, **ends, "level": level}))

@@ -15,9 +15,10 @@ from numpy.typing import NDArray
 
 from momostream._numbers import as_number
 from momostream.distributions.bounded import TargetMap
+from momostream.distributions.circular import Circles
 from momostream.distributions.forecast import Forecast
 from momostream.distributions.predicted import PredictedValues
-from momostream.distributions.scores import absolute_error, error_ratio, is_inside, means, pit_bins, squared_error
+from momostream.distributions.scores import absolute_error, error_ratio, means, pit_bins, squared_error
 from momostream.estimators.vocabulary import Vocabulary
 from momostream.horizon.calendar import AWARE, NUMBER, as_time
 from momostream.runs.lookback import ComparedRow, Lookback
@@ -207,9 +208,12 @@ class Track:
     def _score(self, waiting: _PendingPrediction, row: int) -> None:
         predicted, Y = waiting.predicted, waiting.Y
         pit, log_density = predicted.judge(Y, self.targets)
-        inside = np.where(np.isnan(pit), np.nan, is_inside(Y, predicted.lower, predicted.upper))
-        errors = squared_error(Y, predicted.mean), absolute_error(Y, predicted.mean)
-        scores = np.stack([*errors, -log_density, inside, squared_error(Y, waiting.last)])
+        circles = predicted.circles(self.targets)
+        inside = np.where(np.isnan(pit), np.nan, circles.is_inside(Y, predicted.lower, predicted.upper))
+        near = circles.nearest(Y, predicted.mean)
+        errors = squared_error(near, predicted.mean), absolute_error(near, predicted.mean)
+        naive = squared_error(circles.nearest(Y, waiting.last), waiting.last)
+        scores = np.stack([*errors, -log_density, inside, naive])
         known = ~np.isnan(scores)
         scores[~known] = 0.0
         self._sums[:, : len(Y)] += scores
@@ -368,7 +372,7 @@ def _waiting_state(waiting: _PendingPrediction) -> dict[str, Any]:
         "mean": predicted.mean, "lower": predicted.lower, "upper": predicted.upper, "law": predicted.prediction.planes,
         "series": Vocabulary(predicted.prediction.series).state(), "Y": waiting.Y, "last": waiting.last,
         "row": waiting.row, "time": waiting.time, "interval": waiting.interval,
-        "limits": predicted.prediction.limits,
+        "limits": predicted.prediction.limits, "circles": predicted.prediction.circles.state(),
     }  # fmt: skip
 
 
@@ -379,8 +383,11 @@ def _waiting_from_state(state: Mapping[str, Any], scales: TargetMap | None) -> _
         # Other series may have come since.
         known = dict(zip(scales.names, scales.targets, strict=True))
         targets = TargetMap([known[name] for name in series], series)
-    # Earlier versions wrote no limits.
-    forecast = Forecast(_SingleValues(state["law"]), series, targets=targets, limits=state.get("limits"))
+    # Earlier versions wrote neither limits nor circles.
+    circles = Circles.from_state(state.get("circles", ()))
+    forecast = Forecast(
+        _SingleValues(state["law"]), series, targets=targets, limits=state.get("limits"), circles=circles
+    )
     predicted = PredictedValues(state["mean"], state["lower"], state["upper"], None, forecast)
     parts = (state[name] for name in ("last", "row", "time", "interval"))
     return _PendingPrediction(predicted, state["Y"].copy(), *parts)
@@ -392,6 +399,7 @@ def _slim(predicted: PredictedValues) -> PredictedValues:
     if not isinstance(prediction, Forecast):
         return predicted
     single = Forecast(
-        _SingleValues(prediction.planes), prediction.series, targets=prediction.targets, limits=prediction.limits
-    )
+        _SingleValues(prediction.planes), prediction.series, targets=prediction.targets, limits=prediction.limits,
+        circles=prediction.circles,
+    )  # fmt: skip
     return predicted._replace(prediction=single)

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from momostream.distributions.circular import Circles
 from momostream.distributions.forecast import Forecast
 from momostream.distributions.predicted import PredictedValues
 from momostream.distributions.prediction import Prediction
@@ -223,10 +224,13 @@ class Machine:
             mean, lower, upper, last = found[:, 0], found[:, 1], found[:, 2], self._origins[due, 2:]
         else:
             return
+        made = self.predicted if own is None else own
+        circles = Circles() if made is None else made.circles(self.plan.targets)
         known = ~np.isnan(values) & ~np.isnan(mean) & ~np.isnan(last)
         counts = known.sum(axis=0)
         with np.errstate(invalid="ignore"):
-            parts = (values - mean) ** 2, (values - last) ** 2, (values >= lower) & (values <= upper)
+            near, level = circles.nearest(values, mean), circles.nearest(values, last)
+            parts = (near - mean) ** 2, (level - last) ** 2, circles.is_inside(values, lower, upper)
         sums = np.array([np.where(known, part, 0.0).sum(axis=0) for part in parts])
         # The mean over the forecasts of one row counts as one value.
         seen = counts > 0

@@ -7,6 +7,7 @@ import re
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from tests.cli.commands import (
@@ -211,6 +212,12 @@ def test_decimal_commas(turbine):
             "--bounds none stands alone",
         ),
         (["run", "turbine.csv", "-t", "power", "--bounds", "power=a:3"], "--bounds power=a:3: expected NAME=LOW:HIGH"),
+        (["run", "turbine.csv", "-t", "power", "--bounds", "power=0:3:round"], "=0:3:round: expected NAME=LOW:HIGH"),
+        (["run", "turbine.csv", "-t", "power", "--bounds", "power=:3:circular"], "for an angle direction=0:360:circul"),
+        (
+            ["run", "turbine.csv", "-t", "power", "--bounds", "power=0:3:circular"],
+            "bounds of 'power': MOMoGPRegressor knows no angles",
+        ),
         (["run", "turbine.csv", "-t", "power", "--bounds", "power=3:1"], "the lower limit must be below the upper one"),
         (
             ["run", "turbine.csv", "-t", "power", "--bounds", "power=0:", "--set", "bounds={'power': (0, 1)}"],
@@ -411,6 +418,26 @@ def test_bounds_keep_intervals_and_clip_values(turbine):
     call("run", "turbine.csv", *FORECAST, "--bounds", f"power=0:{most:g}", "-o", "out.csv")
     rows = rows_of(Path("out.csv").read_text())
     assert rows and all(0.0 <= float(row["power lower"]) <= float(row["power upper"]) <= most for row in rows)
+
+
+def test_angles_are_forecast_within_their_range_and_resumed(turbine):
+    rng = np.random.default_rng(0)
+    lines = ["direction,wind"]
+    lines += [f"{(7 * t + rng.normal()) % 360:.6f},{8 + rng.normal():.6f}" for t in range(160)]
+    Path("vane.csv").write_text("\n".join(lines) + "\n")
+    command = ["run", "vane.csv", "--horizon", "3", "--bounds", "direction=0:360:circular", "--seed", "0"]
+    call(*command, "-o", "out.csv")
+    rows = [row for row in rows_of(Path("out.csv").read_text()) if int(row["row"]) > 60]
+    ends = [[float(row[f"direction{part}"]) for part in ("", " lower", " upper")] for row in rows]
+    assert all(0.0 <= end < 360.0 for line in ends for end in line)
+    # Some intervals cross north.
+    assert any(lower > upper for _, lower, upper in ends)
+    for row, (mean, *_) in zip(rows, ends, strict=True):
+        ahead = 7 * (int(row["row"]) - 1 + int(row["step"]))
+        assert abs((mean - ahead + 180) % 360 - 180) < 5
+    for limit in ("70", "160"):
+        call(*command, "-o", "parted.csv", "--store", "vane.db", "--limit", limit)
+    assert Path("parted.csv").read_text() == Path("out.csv").read_text()
 
 
 def test_limits_are_found_unless_switched_off(turbine):

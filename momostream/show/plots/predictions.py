@@ -33,6 +33,8 @@ from momostream.show.plots.figures import (
 if TYPE_CHECKING:
     import pandas as pd
 
+    from momostream.distributions.circular import Circle
+
 
 __all__ = ["plot_correlation", "plot_forecast", "plot_lookback", "plot_prediction"]
 
@@ -103,11 +105,19 @@ def plot_prediction(
     return figure_of(ax)
 
 
-def _draw_fan(ax: Axes, x: NDArray[Any], intervals: Mapping[float, Sequence[Array]], median: Array) -> None:
+def _draw_fan(
+    ax: Axes, x: NDArray[Any], intervals: Mapping[float, Sequence[Array]], median: Array, circle: Circle | None = None
+) -> None:
     # Wide intervals first, in a pale shade: narrow ones lie on top of them.
     for level, (lower, upper) in sorted(intervals.items(), reverse=True):
         shade = 0.62 - 0.5 * level
-        ax.fill_between(x, lower, upper, color="C0", alpha=shade, lw=0, label=f"{100 * level:.4g} %")
+        label = f"{100 * level:.4g} %"
+        if circle is not None and (lower > upper).any():
+            # Across the end of the range: from the lower end up to it, and from its beginning on.
+            crosses = lower > upper
+            ax.fill_between(x, lower, circle.low + circle.period, where=crosses, color="C0", alpha=shade, lw=0)
+            lower = np.where(crosses, circle.low, lower)
+        ax.fill_between(x, lower, upper, color="C0", alpha=shade, lw=0, label=label)
     ax.plot(x, median, color="C0", lw=1.2, label="median")
 
 
@@ -169,7 +179,7 @@ def plot_forecast(
     intervals = {level: forecast.interval(level).to_numpy() for level in levels}
     for j, (name, axis) in enumerate(zip(names, axes, strict=True)):
         sides = {level: [both[:, 2 * j], both[:, 2 * j + 1]] for level, both in intervals.items()}
-        _draw_fan(axis, x, sides, medians[:, j])
+        _draw_fan(axis, x, sides, medians[:, j], forecast.circles.ranges.get(j))
         if past is not None and name in past.columns:
             axis.plot(past.index.to_numpy(), past[name].to_numpy(dtype=np.float64), "k-", lw=0.8, label="history")
         if came is not None and name in came.columns:

@@ -60,6 +60,8 @@ class CurvedLags:
         Of the columns of each series, by which they are standardised.
     rows
         Features of the newest rows, ``(horizon, n_series, width)``, by the number of their row modulo the horizon.
+    kept
+        Number of the row whose features were kept last.
     """
 
     def __init__(self, horizon: int, n_series: int, n_raw: int, n_bends: int, n_shown: int) -> None:
@@ -75,6 +77,7 @@ class CurvedLags:
         self.target_squares, self.target_masses = np.zeros((2, horizon, n_series))
         self.rows = np.zeros((horizon, n_series, width))
         self.n_seen = self.n_rows = self._next = 0
+        self.kept = -1
         self._penalty = np.r_[LEVEL_PENALTY, np.full(d, PENALTY), np.full(N_WAVES, WAVE_PENALTY)]
         self._Z, self._F, self._target = np.zeros((n_series, d)), np.zeros((n_series, width)), np.zeros(horizon)
 
@@ -98,9 +101,13 @@ class CurvedLags:
         curved_features(n, self._Z, self.means, self.squares, self.frequencies, self.phases, self._F)
         curved_predict(self._F, self.W, location)
 
+    def correct_again(self, location: Array) -> None:
+        """The same at the row that was kept last, as before it was kept: means have moved since."""
+        curved_predict(self.rows[self.kept % self.horizon], self.W, location)
+
     def keep(self, row: int) -> None:
         """Keep the features of the row that was corrected last, number ``row``, until the values after it are there."""
-        self.rows[row % self.horizon] = self._F
+        self.rows[row % self.horizon], self.kept = self._F, row
         self.n_seen += 1
         curved_note(self.n_seen, self._Z, self.means, self.squares)
 

@@ -173,12 +173,7 @@ class Experts:
             self.own.predict(past, ahead, located[self.at["own"]], slopes)
         if self.curved is not None:
             located[self.at["curved"]] = located[self.at["own"]][-1]
-            own_end = located[self.at["own"]][-1, -1] - past.values
-            wide_end = np.zeros(P) if self.wide is None else expected[-1, -P:]
-            self.curved.correct(
-                past.series, past.inputs, past.first, past.last, self._features.seasonal_lags, own_end, wide_end,
-                located[self.at["curved"]][0],
-            )  # fmt: skip
+            self._correct(past, expected, located[self.at["curved"]][0])
         if self.wide is not None:
             located[self.at["wide"]] = past.values + expected.reshape(-1, H, P)
         if self.iterated is not None:
@@ -188,6 +183,18 @@ class Experts:
         lowest, highest = past.reach()
         np.maximum(located, lowest, out=located)
         return np.minimum(located, highest, out=located), slopes
+
+    def _correct(self, past: Past, expected: Array, location: Array) -> None:
+        """Add the curved corrections to forecasts ``(horizon, n_series)`` of the heavy regression on own lags."""
+        assert self.curved is not None
+        if self.curved.kept == past.n_rows - 1:
+            self.curved.correct_again(location)
+            return
+        own_end = location[-1] - past.values
+        wide_end = np.zeros(self.n_series) if self.wide is None else expected[-1, -self.n_series :]
+        self.curved.correct(
+            past.series, past.inputs, past.first, past.last, self._features.seasonal_lags, own_end, wide_end, location
+        )
 
     def _predict(self, circuits: Circuits, point: Array) -> Array:
         """Changes that circuits expect, ``(n_trees, horizon, n_series)``; none where they know nothing."""

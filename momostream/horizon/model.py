@@ -386,4 +386,7 @@ class HorizonModel:
         model.ring.restore(state["ring"])
         check_tails("outlook / mixing", model.mixture.mixing[:, 2], len(TAILS))
         model.experts.restore(state)
+        newest = model.n_rows - 1
+        if model.experts.curved is not None and model.ring.seen[newest % settings.horizon] == newest:
+            model.experts.curved.kept = newest
         return model

@@ -210,7 +210,7 @@ def test_wrong_forecasts_are_named(horizon, xs, words):
         ({"strategy": "both"}, "strategy='both'"),
         ({"strategy": "recursive", "conformal": True}, "conformal=True requires"),
         ({"lags": 0}, "lags=0"),
-        ({"seasons": 1}, "seasons=1 is not accepted: use a whole number of at least 2, or a tuple of them, or None"),
+        ({"seasons": 1}, "seasons=1 is not accepted: use a whole number from 2 to 1048576, or a tuple"),
         ({"seasons": [24]}, r"seasons=\[24\] is not accepted"),
         ({"conformal": "maybe"}, "conformal='maybe' is not accepted: use True or False"),
         ({"experts": ("lags",)}, "use 'own lags' or 'wide lags'"),

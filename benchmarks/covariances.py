@@ -2,11 +2,11 @@
 
     python -m benchmarks.covariances [--samples 200000] [--quick]
 
-From each of 14 feeds come seven distributions of up to five series, with the defaults otherwise: direct forecasts of
-three steps after 250, 500, 750 and 1,000 rows, a recursive one after 400 rows, and predictions of a regressor after 250
-and 500 rows; and one from each of two tables that were fitted. Each is compared with its own samples: the correlation
-that differs most, and the standard deviation that differs most. The table goes to ``results/covariances.md``. A full
-run takes about 2 minutes.
+From each of 14 feeds (found through ``MOMOSTREAM_DATA``, see `benchmarks.data`) come seven distributions of up to five
+series, with the defaults otherwise: direct forecasts of three steps after 250, 500, 750 and 1,000 rows, a recursive one
+after 400 rows, and predictions of a regressor after 250 and 500 rows; and one from each of two tables that were fitted.
+Each is compared with its own samples: the correlation that differs most, and the standard deviation that differs most.
+The table goes to ``results/covariances.md``. A full run takes about 2 minutes.
 """
 
 from __future__ import annotations

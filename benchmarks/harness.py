@@ -235,10 +235,14 @@ def origin(name: str, results: list[dict[str, Any]]) -> str:
 
 
 def revision() -> str:
-    """The commit that is checked out, marked if the tree differs from it."""
-    command = ["git", "describe", "--always", "--dirty", "--exclude", "*"]
-    done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, check=False)
-    return done.stdout.strip() or "unknown"
+    """The commit that is checked out, marked if the tree differs from it in more than results."""
+
+    def git(*command: str) -> str:
+        done = subprocess.run(["git", *command], cwd=ROOT, capture_output=True, text=True, check=False)
+        return done.stdout.strip()
+
+    changed = git("diff", "--name-only", "HEAD", "--", ".", ":!benchmarks/results")
+    return (git("rev-parse", "--short", "HEAD") or "unknown") + ("-dirty" if changed else "")
 
 
 def _cpu_model() -> str:

@@ -2,11 +2,11 @@
 
     python -m benchmarks.sensors [feed ...] [--models regressor forecaster] [--rows 1500] [--quick]
 
-Feeds of `benchmarks.data` with a share of their readings spoiled: spikes of 10 to 1,000 deviations, runs of stuck
-values, codes such as -9999, runs in other units. The regressor sees spoiled inputs and targets, the forecaster spoiled
-series; both are scored on clean targets, beside the same run without spoiled readings. Results are appended to
-``results/sensors.jsonl``; ``results/sensors.md`` is written from the newest result of each feed. A full run takes about
-10 minutes; ``--quick`` is a small run that keeps nothing.
+Feeds of `benchmarks.data` (found through ``MOMOSTREAM_DATA``) with a share of their readings spoiled: spikes of 10 to
+1,000 deviations, runs of stuck values, codes such as -9999, runs in other units. The regressor sees spoiled inputs and
+targets, the forecaster spoiled series; both are scored on clean targets, beside the same run without spoiled readings.
+Results are appended to ``results/sensors.jsonl``; ``results/sensors.md`` is written from the newest result of each
+feed. A full run takes about 10 minutes; ``--quick`` is a small run that keeps nothing.
 """
 
 from __future__ import annotations

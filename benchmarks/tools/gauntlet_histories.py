@@ -13,6 +13,7 @@ import hashlib
 import math
 import os
 import pickle
+import struct
 import tempfile
 import warnings
 from collections.abc import Callable
@@ -25,13 +26,12 @@ import pandas as pd
 
 from momostream import MOMoGPForecaster, MOMoGPMonitor, MOMoGPRegressor, load
 from momostream.sklearn import MOMoGPRegressor as TableRegressor
-from momostream.storage import container
 from momostream.storage.blocks import Packed, Parts
 
-__all__ = ["ESTIMATORS", "HistoryError", "checksum", "history"]
+__all__ = ["CALLS", "ESTIMATORS", "LONG_CALLS", "HistoryError", "checksum", "history"]
 
-# Calls of one history; short enough that first rows are tried as often as later ones.
-CALLS = 120
+# Calls of most histories, so that first rows are tried as often as later ones, and of some.
+CALLS, LONG_CALLS = 60, 400
 INPUTS: list[Any] = ["wind", "pitch", 3, ("a", 1), "late"]
 TARGETS: list[Any] = ["power", "load", ("level", 2)]
 BAD_VALUES = [
@@ -39,6 +39,9 @@ BAD_VALUES = [
     1e60, -1e308, 10**400, datetime(2024, 1, 1), timedelta(1), object(), np.float64("inf"), np.datetime64("2024"), (),
 ]  # fmt: skip
 BAD_ROWS = [3.0, "row", [("wind", 1.0)], {1, 2}, b"row", np.zeros(2)]
+# In memory where there is such a folder: files are synced to the disk.
+_FOLDER = "/dev/shm" if os.path.isdir("/dev/shm") else None
+_PLAIN = {bool, int, str, bytes}
 BAD_KEYS = [None, b"key", math.nan, frozenset({1}), datetime(2024, 1, 1)]
 
 
@@ -47,13 +50,37 @@ class HistoryError(AssertionError):
 
 
 def checksum(model: Any) -> str:
-    """Digest of everything that an estimator has learnt."""
-    return hashlib.sha256(container.dumps("state", model._state())).hexdigest()
+    """Digest of everything that an estimator has learnt, in a fifth of the time that the bytes of a file take."""
+    parts: list[bytes] = []
+    _flatten(model._state(), parts)
+    return hashlib.sha256(b"".join(parts)).hexdigest()
+
+
+def _flatten(value: Any, parts: list[bytes]) -> None:
+    """Append everything in a state of plain data, with types and sizes; another kind of value is an error."""
+    kind = type(value)
+    if kind is dict:
+        parts.append(b"dict %d " % len(value))
+        for key, item in value.items():
+            parts.append(repr(key).encode())
+            _flatten(item, parts)
+    elif kind is list or kind is tuple:
+        parts.append(b"%s %d " % (kind.__name__.encode(), len(value)))
+        for item in value:
+            _flatten(item, parts)
+    elif isinstance(value, np.ndarray):
+        parts += (f"{value.dtype.str} {value.shape} ".encode(), value.tobytes())
+    elif kind is float:
+        parts.append(struct.pack("<cd", b"f", value))
+    elif value is None or kind in _PLAIN:
+        parts.append(f"{value!r} ".encode())
+    else:
+        raise TypeError(f"a state holds a {kind}")
 
 
 def by_file(model: Any) -> Any:
     """The estimator after it was saved and loaded."""
-    descriptor, path = tempfile.mkstemp(suffix=".momo")
+    descriptor, path = tempfile.mkstemp(suffix=".momo", dir=_FOLDER)
     os.close(descriptor)
     try:
         model.save(path)

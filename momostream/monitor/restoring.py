@@ -41,6 +41,9 @@ def check_monitor(state: Mapping[str, Any], n_columns: int, window: int) -> None
         check_state("monitor / alarms", {"at": at, "raw": raw}, {"at": count(), "raw": number()})
     if state["normal"] is not None:
         check_state("monitor / normal", state["normal"], NORMAL, sizes)
+        # Files of earlier versions lack it.
+        if state["normal"].get("reach") is not None:
+            check_array("monitor / normal / reach", state["normal"]["reach"], (2, n_columns))
 
 
 def check_held(part: str, state: Any, n_columns: int) -> int:

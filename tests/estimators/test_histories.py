@@ -37,7 +37,7 @@ FAILED_ONCE = {
 
 @pytest.mark.parametrize("name", FAILED_ONCE)
 def test_history_that_failed_once(name):
-    assert history(*FAILED_ONCE[name]) >= 120
+    assert history(*FAILED_ONCE[name], 120) >= 120
 
 
 def test_a_history_that_goes_wrong_names_its_seed(monkeypatch):

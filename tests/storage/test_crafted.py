@@ -187,6 +187,7 @@ CRAFTED_MONITOR = {
     "monitor / normal / weights": lambda tree: set_(
         tree["state"]["model"]["model"]["normal"], "weights", np.zeros((1, 2))
     ),
+    "monitor / normal / reach": lambda tree: set_(tree["state"]["model"]["model"]["normal"], "reach", [0.5]),
     "watch / events / columns": part_("open", "columns", np.zeros((4, 9))),
     "watch / held": lambda tree: set_(tree["state"]["model"]["held"], 0, np.zeros((1, 2, 9))),
     "suspects / n_rows": lambda tree: set_(tree["state"]["model"]["suspects"], 2, -1),

@@ -18,8 +18,9 @@ from numpy.typing import NDArray
 
 from momostream.distributions.planes import LOCATION, SCALE
 from momostream.horizon.levels import LevelScale
+from momostream.kernels.blend import blend_common, blend_learn, blend_solve, blend_trials
 from momostream.kernels.forecasts import blend_mean, correlation_learn, deviations, mixture_learn, mixture_planes
-from momostream.kernels.horizon import NEAREST, OLDEST, blend_common, blend_learn, blend_solve, exchange
+from momostream.kernels.horizon import exchange
 from momostream.kernels.scalar import UNKNOWN
 from momostream.kernels.stack import SCORE_CLIP
 from momostream.stream.stack import TAIL_DISCOUNT, TAILS, USUAL_STEP, cdf_tables, tail_candidates
@@ -96,39 +97,27 @@ class Blend:
         self.weights = np.zeros_like(self.found)
         self.weights[:, :, 0] = 1.0
         self._forgetting = (1.0 - 1.0 / (MEMORY + MEMORY_PER_STEP * horizon)) ** every
-        self._pooled, self._nearer = np.empty((2, horizon, n_experts, n_experts))
         # Errors of all series together, found from time to time.
         self.common = np.zeros((horizon, n_experts, n_experts))
-        self._steps = np.arange(1.0, horizon + 1.0)
-        self._pull = np.empty(n_experts)
+        self._trials, self._error = np.empty(horizon), np.empty(n_experts)
+        pooled, nearer = np.empty((2, horizon, n_experts, n_experts))
+        self._scratch = pooled, nearer, np.empty((n_experts, n_experts, horizon)), np.empty((3, n_experts + 3, horizon))
         self.n_rows = 0
 
     def learn(self, errors: Array) -> None:
         """Learn from errors ``(n_experts, horizon, n_series)`` that have become known; NaN where not."""
         self.n_rows += 1
-        blend_learn(self.n_rows, self._forgetting, errors, self.moments)
+        blend_learn(self.n_rows, self._forgetting, errors, self._error, self.moments)
+        blend_trials(self.n_rows, self._forgetting, SETTLED_TRIALS, PROOF, self._trials)
         P, turn = self.moments.shape[1], self.n_rows % TURNS
         start, stop = (0, P) if self.n_rows < SETTLED_ROWS else (turn * P // TURNS, (turn + 1) * P // TURNS)
         shrinkage = COMMON_ROWS / (COMMON_ROWS + self.n_rows) if P > 1 else 0.0
         if shrinkage and (self.n_rows < SETTLED_ROWS or turn == 0):
             blend_common(self.moments, self.common)
         blend_solve(
-            start, stop, N_STEPS, CAUTION, self._trials(), shrinkage, self.common, self.moments, self._pooled,
-            self._nearer, self._pull, self.found, self.weights,
+            start, stop, N_STEPS, CAUTION, self._trials, shrinkage, self.common, self.moments, *self._scratch,
+            self.found, self.weights,
         )  # fmt: skip
-
-    def _trials(self) -> Array:
-        """Independent trials of each step that the moments hold, as many as it takes to believe them.
-
-        Moments weigh the rows by a power of their number until the memory is full, which is worth (2 power + 1) /
-        (power + 1)^2 of them, and two memories then. Errors of step h overlap over h rows; their squares are worth
-        3 h / (2 h^2 + 1) of a trial each. Few trials count as less than they are, and many as more.
-        """
-        power = OLDEST + NEAREST / np.sqrt(self._steps)
-        worth = (2.0 * power + 1.0) / (power + 1.0) ** 2
-        rows = np.minimum(worth * np.maximum(self.n_rows - self._steps, 1.0), 2.0 / (1.0 - self._forgetting))
-        trials = rows * 3.0 * self._steps / (2.0 * self._steps**2 + 1.0)
-        return np.asarray(trials * (1.0 + (trials / SETTLED_TRIALS) ** 2) / PROOF)
 
     def mean(self, locations: Array) -> Array:
         """Blended forecasts ``(horizon, n_series)`` from those of the experts ``(n_experts, horizon, n_series)``."""

@@ -1,4 +1,4 @@
-"""Forecasts of many steps: the remembered past, the regressions of each series, and their blend."""
+"""Forecasts of many steps: the remembered past, and the regressions of each series."""
 
 from __future__ import annotations
 
@@ -12,16 +12,10 @@ __all__ = [
     "ALIKE",
     "ENOUGH_TO_CUT",
     "ENOUGH_TO_SOLVE",
-    "LEAST_BLEND",
     "LONG",
-    "NEAREST",
     "N_BASIC",
-    "OLDEST",
     "ROUND_OFF",
     "SHORT",
-    "blend_common",
-    "blend_learn",
-    "blend_solve",
     "components_learn",
     "exchange",
     "iterate",
@@ -42,14 +36,6 @@ ENOUGH_TO_CUT, ENOUGH_TO_SOLVE = 30.0, 8.0
 SHORT, LONG = 8, 32
 # Differences below this part of the values are round-off.
 ROUND_OFF = 1e-11
-# No expert of a blend is forgotten altogether.
-LEAST_BLEND = 1e-4
-# How fast a blend forgets what its experts did when they were young: at all steps, and in addition at the first.
-OLDEST, NEAREST = 2.0, 2.0
-# A larger error than this many root mean squares is cut.
-MOST_ERROR = 10.0
-# Square errors of experts, relative to that of the first, count down to this.
-LEAST_ERROR = 1e-4
 # Stands for the last day of the same kind, weekday or weekend, in a list of seasons.
 ALIKE = -1
 # Features that a regression has from its first rows on; those of seasons and inputs come later.
@@ -315,155 +301,6 @@ def own_predict(past, inputs, first, now, seasons, alike, ahead, reach, A, W, f,
                 location[k, h, p] = past[now, 0, p] + dot(w, f)
                 for j in range(D):
                     slope[k, h, p, j] = w[start + j]
-
-
-@kernel(void(i8, f8, ro(3), rw(4)))
-def blend_learn(n_rows, forgetting, errors, moments):
-    """Add errors (K, H, P) to their discounted second moments (H, P, K, K); NaN is not known.  O(H P K^2).
-
-    Errors of the first half of all rows and more are forgotten in any case: experts had learnt little then. A row
-    counts by its part of all rows to the power `OLDEST + NEAREST / sqrt(step)`: errors of near steps are less alike
-    from row to row, so that fewer rows will do. A row in which the first expert errs by more than `MOST_ERROR` times
-    its root mean square counts as if it erred by that, and all others in proportion: one jump is not a habit.
-    """
-    K = errors.shape[0]
-    longest = forgetting
-    for h in range(errors.shape[1]):
-        power = OLDEST + NEAREST / math.sqrt(h + 1.0)
-        forgetting = min(longest, 1.0 - power / max(n_rows - h, power + 1.0))
-        # So many rows are remembered.
-        mass = min(1.0 / (1.0 - longest), (n_rows - h) / (power + 1.0))
-        for p in range(errors.shape[2]):
-            if math.isnan(errors[0, h, p]):
-                continue
-            M = moments[h, p]
-            share, square = 1.0, errors[0, h, p] * errors[0, h, p]
-            if n_rows - h > ENOUGH_TO_CUT and M[0, 0] > 0.0:
-                share = min(MOST_ERROR * MOST_ERROR * M[0, 0] / mass / max(square, 1e-300), 1.0)
-            for i in range(K):
-                for j in range(i + 1):
-                    M[i, j] = forgetting * M[i, j] + share * errors[i, h, p] * errors[j, h, p]
-                    M[j, i] = M[i, j]
-
-
-@kernel(f8(ro(2)))
-def _least_error(M):
-    """The least square error of experts with the moments `M` (K, K); none is much smaller than that of the first."""
-    least = M[0, 0]
-    for k in range(1, M.shape[0]):
-        least = min(least, M[k, k])
-    return max(least, LEAST_ERROR * M[0, 0])
-
-
-@kernel(f8(ro(2)))
-def _trace(M):
-    """The sum of the diagonal."""
-    total = 0.0
-    for k in range(M.shape[0]):
-        total += M[k, k]
-    return total
-
-
-@kernel(void(ro(4), rw(3)))
-def blend_common(moments, common):
-    """Set `common` (H, K, K): the mean over series of their moments (H, P, K, K), in units of their trace.
-
-    A series without errors does not count. O(H P K^2).
-    """
-    K = common.shape[1]
-    for h in range(common.shape[0]):
-        for i in range(K):
-            for j in range(K):
-                common[h, i, j] = 0.0
-        n_known = 0.0
-        for p in range(moments.shape[1]):
-            M = moments[h, p]
-            size = _trace(M)
-            if size > 0.0:
-                n_known += 1.0
-                for i in range(K):
-                    for j in range(K):
-                        common[h, i, j] += M[i, j] / size
-        for i in range(K):
-            for j in range(K):
-                common[h, i, j] /= max(n_known, 1.0)
-
-
-@kernel(f8(ro(2), ro(1), f8))
-def _trust(M, w, trials):
-    """How far to go from the first expert to the mixture with weights `w`: 1 - 1 / F, and 0 if F is below 1.
-
-    F compares what the mixture has gained on the first expert with what chance gains in so many independent `trials`.
-    """
-    mixed = 0.0
-    for k in range(w.shape[0]):
-        mixed += w[k] * dot(M[k], w)
-    gained = M[0, 0] - mixed
-    return max(1.0 - mixed / (trials * gained), 0.0) if gained > 0.0 else 0.0
-
-
-@kernel(void(i8, i8, i8, f8, ro(1), f8, ro(3), ro(4), rw(3), rw(3), rw(1), rw(3), rw(3)))
-def blend_solve(
-    start, stop, n_steps, caution, trials, shrinkage, common, moments, pooled, nearer, pull, found, weights
-):  # fmt: skip
-    """Move the weights `found` (H, P, K) of the series `start` to `stop` towards the mixture of least square error.
-
-    They stay positive and sum to one. Moments are drawn towards `common` (H, K, K) by the part `shrinkage`, and then
-    pooled over the steps, in units of the least square error of each: those of step g count for step h as min(g, h) /
-    max(g, h). Then come multiplicative steps: a weight grows if the errors of its expert, times those of
-    the mixture, are smaller than the square error of the mixture.
-    `caution` times the least square error of all experts is added to the square error of each, and the same over the
-    number of independent `trials` (H) for the square of what all but the first have together. `weights` (H, P, K) are
-    those found, of which all but the first count as far as `_trust` goes. `pooled`, `nearer` (H, K, K) and `pull` (K)
-    are scratch. O(H K^2) per series.
-    """
-    H = found.shape[0]
-    K = found.shape[2]
-    for p in range(start, stop):
-        # The weight min(g, h) / max(g, h) is a product over the steps between, so that two passes add up all of them.
-        for h in range(H):
-            M = moments[h, p]
-            N = nearer[h]
-            size = shrinkage * _trace(M)
-            for i in range(K):
-                for j in range(K):
-                    N[i, j] = (1.0 - shrinkage) * M[i, j] + size * common[h, i, j]
-            least = _least_error(N)
-            share = 1.0 / least if least > 0.0 else 0.0
-            fading = h / (h + 1.0)
-            for i in range(K):
-                for j in range(K):
-                    N[i, j] *= share
-                    pooled[h, i, j] = nearer[h, i, j] + (fading * pooled[h - 1, i, j] if h else 0.0)
-        for h in range(H - 2, -1, -1):
-            fading = (h + 1.0) / (h + 2.0)
-            for i in range(K):
-                for j in range(K):
-                    # What has come from the steps beyond is kept in `nearer`, with that step's own moments.
-                    pooled[h, i, j] += fading * nearer[h + 1, i, j]
-                    nearer[h, i, j] += fading * nearer[h + 1, i, j]
-        for h in range(H):
-            M = pooled[h]
-            w = found[h, p]
-            least = _least_error(M)
-            if least <= 0.0:
-                continue
-            for _ in range(n_steps):
-                whole_error = 0.0
-                moved = least * (1.0 - w[0]) / trials[h]
-                for k in range(K):
-                    pull[k] = dot(M[k], w) + caution * least * w[k] + (moved if k else 0.0)
-                    whole_error += w[k] * pull[k]
-                total = 0.0
-                for k in range(K):
-                    gain = min(max(1.0 - pull[k] / whole_error, -2.0), 2.0)
-                    w[k] = max(w[k] * math.exp(0.5 * gain), LEAST_BLEND)
-                    total += w[k]
-                for k in range(K):
-                    w[k] /= total
-            trust = _trust(M, w, trials[h])
-            for k in range(K):
-                weights[h, p, k] = trust * w[k] + (0.0 if k else 1.0 - trust)
 
 
 @kernel(void(ro(3), i8, i8, i8, ro(2), ro(1), ro(1), ro(1), ro(1), ro(3), rw(1), rw(3)))

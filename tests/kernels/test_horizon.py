@@ -7,11 +7,8 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 from momostream.horizon.regressions import REACH
+from momostream.kernels.blend import LEAST_BLEND, blend_common, blend_learn, blend_solve, blend_trials
 from momostream.kernels.horizon import (
-    LEAST_BLEND,
-    blend_common,
-    blend_learn,
-    blend_solve,
     components_learn,
     exchange,
     iterate,
@@ -263,10 +260,22 @@ def test_blend_moments(K, H, P, gaps):
     errors[np.repeat(rng.random((60, 1, H, P)) < gaps, K, axis=1)] = np.nan
     moments = np.zeros((H, P, K, K))
     for n, row in enumerate(errors, start=1):
-        blend_learn(n, 0.9, row, moments)
+        blend_learn(n, 0.9, row, np.empty(K), moments)
     for h in range(H):
         for p in range(P):
             assert_allclose(moments[h, p], naive.blend_moments(errors[:, :, h, p], 0.9, h + 1), rtol=1e-10, atol=1e-12)
+
+
+def test_trials_that_are_believed():
+    trials = np.empty(2)
+    blend_trials(101, 0.9995, 15.0, 2.0, trials)
+    # A hundred rows under weights of power 4, and ninety-nine under those of power 2 + sqrt(2), which overlap by half.
+    power = 2.0 + np.sqrt(2.0)
+    rows = np.array([100.0 * 9.0 / 25.0, 99.0 * (2.0 * power + 1.0) / (power + 1.0) ** 2 * 6.0 / 9.0])
+    assert_allclose(trials, rows * (1.0 + (rows / 15.0) ** 2) / 2.0, rtol=1e-12)
+    # In the end two memories.
+    blend_trials(10**9, 0.9995, 15.0, 2.0, trials)
+    assert trials[0] == pytest.approx(4000.0 * (1.0 + (4000.0 / 15.0) ** 2) / 2.0)
 
 
 def random_moments(rng, K, sign=1.0):
@@ -279,10 +288,11 @@ def solve_blend(n_steps, moments, found, trials=np.inf, start=0, stop=None, shri
     """Move the weights that are found; returns those that count."""
     H, P, K = found.shape
     common, scratch, trials = np.empty((H, K, K)), np.empty((2, H, K, K)), np.broadcast_to(trials, H).copy()
+    rows = np.empty((K, K, H)), np.empty((3, K + 3, H))
     weights = np.full((H, P, K), np.nan)
     blend_common(moments, common)
     blend_solve(
-        start, P if stop is None else stop, n_steps, 0.1, trials, shrinkage, common, moments, *scratch, np.empty(K),
+        start, P if stop is None else stop, n_steps, 0.1, trials, shrinkage, common, moments, *scratch, *rows,
         found, weights,
     )  # fmt: skip
     return weights

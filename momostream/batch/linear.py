@@ -25,6 +25,8 @@ Array = NDArray[np.float64]
 # Prior precisions (in rows of noise) of the slopes among which the evidence chooses.
 RIDGES = (1e-3, 1e-2, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0)
 INTERCEPT_RIDGE = 1e-6
+# Certainty that a row keeps to itself where it hides all others, and the prior, in round-off.
+HIDDEN = 1e-12
 
 
 class LinearRegression:
@@ -102,7 +104,7 @@ class LinearRegression:
     def _solve(self) -> tuple[Array, Array, Array, float]:
         """Weights (width, P), inverse precision (P, width, width), covariance ``S`` (P, P), degrees of freedom."""
         if self._solution is None:
-            inverse = np.linalg.inv(self.gram + np.diag(self._prior(self.ridge)))
+            inverse = _inverses(self.gram + np.diag(self._prior(self.ridge)))
             B = np.einsum("pij,jp->ip", inverse, self.cross)
             mass = np.diag(self.pairs)
             # Quadratic form of the residuals plus that of the weights under their prior.
@@ -110,7 +112,7 @@ class LinearRegression:
             variance = (NU0 * SCALE0 + np.maximum(scatter, 0.0)) / (NU0 + mass)
             correlation = nearest_correlation((1.0 - SHRINKAGE) * self._residual_correlation(B))
             S = correlation * np.sqrt(np.outer(variance, variance))
-            self._solution = B, np.asarray(inverse, dtype=np.float64), S, NU0 + float(mass.mean())
+            self._solution = B, inverse, S, NU0 + float(mass.mean())
         return self._solution
 
     def _residual_correlation(self, B: Array) -> Array:
@@ -211,3 +213,13 @@ class LinearRegression:
     def correlation(self) -> Array:
         """Correlation of the targets, shape ``(n_targets, n_targets)``."""
         return correlation_of(self._solve()[2])
+
+
+def _inverses(precision: Array) -> Array:
+    """Inverses of precisions ``(P, width, width)``, also of those that a row far beyond all others makes singular."""
+    try:
+        return np.asarray(np.linalg.inv(precision), dtype=np.float64)
+    except np.linalg.LinAlgError:
+        size = np.sqrt(np.diagonal(precision, axis1=1, axis2=2))
+        sizes = size[:, :, None] * size[:, None, :]
+        return np.asarray(np.linalg.inv(precision / sizes + HIDDEN * np.eye(size.shape[1])) / sizes, dtype=np.float64)

@@ -143,7 +143,7 @@ class Covariance:
 
 
 def input_std(X: Array) -> Array:
-    """Deviation of each covariate, 1 where it does not vary."""
+    """Deviation of each covariate, 1 where it does not vary, or its round-off where that is larger."""
     std = X.std(axis=0) if len(X) else np.ones(X.shape[1])
-    std[~(std > 1e-13 * np.abs(X).max(axis=0, initial=0.0))] = 1.0
-    return std
+    round_off = 1e-13 * np.abs(X).max(axis=0, initial=0.0)
+    return np.where(std > round_off, std, np.maximum(round_off, 1.0))

@@ -171,22 +171,26 @@ class Jobs:
 
     def state(self) -> list[dict[str, Any]]:
         """The jobs that wait as plain data."""
+        waiting = [job for job in self._queue if not job.is_over]
+        # By identity, once for each tree: some have hundreds of nodes and as many jobs.
+        trees = {id(tree): number for number, tree in enumerate(self.trees)}
+        nodes = {id(node): n for tree in self.trees if waiting for n, node in enumerate(tree.nodes())}
         return [
             {
-                "kind": job.kind, "tree": self.trees.index(job.tree), "node": job.tree.nodes().index(job.node),
+                "kind": job.kind, "tree": trees[id(job.tree)], "node": nodes[id(job.node)],
                 "tuner": None if job.tuner is None else job.tuner.state(), "stays": job.stays,
             }
-            for job in self._queue if not job.is_over
+            for job in waiting
         ]  # fmt: skip
 
     def restore(self, state: list[dict[str, Any]]) -> None:
         """Restore the jobs from `state`; the trees are restored before."""
         n_columns = [tree.n_inputs for tree in self.trees]
         n_parameters = [tree.covariance.n_parameters(n) for tree, n in zip(self.trees, n_columns, strict=True)]
-        check_jobs(state, [len(tree.nodes()) for tree in self.trees], list(zip(n_columns, n_parameters, strict=True)))
+        nodes = [tree.nodes() for tree in self.trees]
+        check_jobs(state, list(map(len, nodes)), list(zip(n_columns, n_parameters, strict=True)))
         for job in state:
-            tree = self.trees[job["tree"]]
-            node = tree.nodes()[job["node"]]
+            tree, node = self.trees[job["tree"]], nodes[job["tree"]][job["node"]]
             if not isinstance(node, Leaf) and (job["kind"] != "split" or not isinstance(node, Bundle)):
                 raise ValueError(
                     f"jobs / node is a {type(node).__name__.lower()}, which cannot wait for {job['kind']!r}"

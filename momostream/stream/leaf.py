@@ -247,8 +247,8 @@ class Leaf:
     def _take(self, kept: _Kept) -> None:
         self.theta, self.inputs, self.outputs, self.has_units, self.blocks, self.factor = kept
 
-    def build(self) -> None:
-        """Build the factor from the rows.  O(n_rows^3)."""
+    def build(self, starts_over: bool = False) -> None:
+        """Build the factor from the rows, if it starts over with parameters and units of these rows.  O(n_rows^3)."""
         n = self.n_rows
         X, Y = self.data()
         missing = np.isnan(Y)
@@ -264,17 +264,17 @@ class Leaf:
             self._absorb_all(factor, X, Y)
         except np.linalg.LinAlgError:
             self.evict()
-            centre = self.covariance.prior(input_std(X)).centre
             if self.blocks:
                 # Round-off of a large linear term can exceed the noise. One by one, no variance falls below it.
                 self.blocks = []
-            elif not np.array_equal(self.theta, centre):
+            elif starts_over:
+                raise
+            else:
                 # Inputs of another order of magnitude than those that the hyper-parameters were tuned for.
                 log.warning("a leaf of %d rows starts over: its inputs left the range it was tuned for", n)
-                self._set_theta(centre)
-            else:
-                raise
-            self.build()
+                self._set_theta(self.covariance.prior(input_std(X)).centre)
+                self.has_units, starts_over = False, True
+            self.build(starts_over)
 
     def _new_factor(self, n: int) -> Factor:
         """A factor without rows and with room for more than ``n``."""

@@ -31,6 +31,8 @@ FAILED_ONCE = {
     "interval narrower than its last digit": ("regressor", 3937),
     "table of a constant below all scales": ("table", 5),
     "table of residuals of nothing but round-off": ("table", 6),
+    "constant whose last bit is many lengthscales": ("regressor", 1387),
+    "leaf whose centre was that of rows that are gone": ("regressor", 1515),
     "regression with a row that hides all others": ("table", 5002),
     "blend of locations below all numbers": ("regressor", 4422),
 }

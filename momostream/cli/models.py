@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import difflib
-import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from momostream import estimators
 from momostream.cli.options import ModelSettings
+from momostream.distributions.limit_texts import read_limits
 
 if TYPE_CHECKING:
     from momostream.runs.fleet import Fleet
@@ -30,14 +30,14 @@ __all__ = [
 ]
 
 
-_Limits = tuple[float | None, float | None] | tuple[float, float, str]
-
-
 def parse_settings(settings: ModelSettings, horizon: int | str | None) -> dict[str, Any]:
     """Parameters of the model by name, as Python literals, or else as text."""
     parsed: dict[str, Any] = {} if settings.seed is None else {"seed": settings.seed}
     if settings.bounds:
-        parsed["bounds"] = _parse_all_bounds(settings.bounds)
+        try:
+            parsed["bounds"] = read_limits(settings.bounds)
+        except ValueError as error:
+            raise ValueError(f"--bounds {error}") from None
     if not settings.set:
         return parsed
     kind, known = _parameters_of_model(horizon)
@@ -55,58 +55,6 @@ def parse_settings(settings: ModelSettings, horizon: int | str | None) -> dict[s
         except (ValueError, SyntaxError):
             parsed[name] = text
     return parsed
-
-
-def _parse_all_bounds(texts: Sequence[str]) -> dict[str, _Limits] | str | None:
-    """Limits of targets, or one word for all.
-
-    Examples
-    --------
-    >>> _parse_all_bounds(["auto"]), _parse_all_bounds(["none"]), _parse_all_bounds(["power=0:"])
-    ('auto', None, {'power': (0.0, None)})
-    >>> _parse_all_bounds(["none", "power=0:"])
-    Traceback (most recent call last):
-    ValueError: --bounds none stands alone
-    """
-    texts = [text for text in texts if text != "auto"]
-    if "none" in texts:
-        if len(texts) > 1:
-            raise ValueError("--bounds none stands alone")
-        return None
-    return dict(map(_parse_bounds, texts)) or "auto"
-
-
-def _parse_bounds(text: str) -> tuple[str, _Limits]:
-    """The target and its limits, None where a side has none; or the range of an angle.
-
-    Examples
-    --------
-    >>> _parse_bounds("power=0:2050"), _parse_bounds("level=-1.5:")
-    (('power', (0.0, 2050.0)), ('level', (-1.5, None)))
-    >>> _parse_bounds("direction=0:360:circular")
-    ('direction', (0.0, 360.0, 'circular'))
-    >>> _parse_bounds("power=5:1")
-    Traceback (most recent call last):
-    ValueError: --bounds power=5:1: the lower limit must be below the upper one
-    """
-    name, equals, limits = text.rpartition("=")
-    limits, round_mark, kind = limits.partition(":circular")
-    low, colon, high = limits.partition(":")
-    try:
-        ends = [float(end) if end.strip() else None for end in (low, high)]
-    except ValueError:
-        ends = [None, None]
-    has_limits = ends != [None, None] and all(map(math.isfinite, filter(None, ends)))
-    if not (name and equals and colon and has_limits) or kind or (round_mark and None in ends):
-        raise ValueError(
-            f"--bounds {text}: expected NAME=LOW:HIGH, such as power=0:2050, power=0: or power=:2050, or for an angle "
-            "direction=0:360:circular, or auto, or none"
-        )
-    if ends[0] is not None and ends[1] is not None and ends[0] >= ends[1]:
-        raise ValueError(f"--bounds {text}: the lower limit must be below the upper one")
-    if round_mark and ends[0] is not None and ends[1] is not None:
-        return name, (ends[0], ends[1], "circular")
-    return name, (ends[0], ends[1])
 
 
 def _parameters_of_model(horizon: int | str | None) -> tuple[str, list[str]]:

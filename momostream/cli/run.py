@@ -83,14 +83,10 @@ def run(
     predictions is cut back to the last commit and continued from there. Standard input cannot be read again: there, the
     run continues with the rows that arrive.
     """
-    from momostream.feeds.secrets import check_no_password
-
     if display.serve is not None:
         require_serve("--serve")
     request = RunRequest(feed, columns, key, predictions, alarms, storing, display, reading, file_format, model, quiet)
     request.check()
-    for option, address in {"FEED": feed, **request.destinations}.items():
-        check_no_password(option, address)
     with request.open_feed() as source:
         # Only now: errors found so far need not wait for these imports.
         import_models(columns.horizon is not None, quiet)
@@ -125,6 +121,10 @@ class RunRequest:
 
     def check(self) -> None:
         """Raise an error for wrong options before anything is opened."""
+        from momostream.feeds.secrets import check_no_password
+
+        for option, address in {"FEED": self.feed, **self.destinations}.items():
+            check_no_password(option, address)
         store, display = self.storing.store, self.display
         if display.report is not None and self.key is None:
             require_matplotlib("--report")

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from momostream.cli.command import command
+from momostream.cli.farm_checks import check_models_and_files, errors_with_lines
 from momostream.cli.messages import import_models, log_messages, require_serve
 from momostream.cli.options import (
     Alarms,
@@ -72,9 +73,11 @@ def serve(
         split_address(address)
         farm = replace(farm, serve=replace(farm.serve, address=address))
     requests = {feed.name: request_for(farm, feed) for feed in farm.feeds}
-    for request in requests.values():
-        request.check()
+    for name, request in requests.items():
+        with errors_with_lines(farm, name):
+            request.check()
     if check:
+        check_models_and_files(farm, requests)
         print(f"{config}: {len(farm.feeds)} {'feed' if len(farm.feeds) == 1 else 'feeds'}, no mistakes found")
         return
     require_serve("serve")
@@ -254,7 +257,9 @@ def request_for(farm: Farm, feed: FeedConfig) -> ServedRequest:
             BadRows.skip if feed.is_pushed else bad_rows, _destination(farm, feed.dead_letters), feed.start, feed.last,
         ),
         file_format=FileFormat(feed.encoding, feed.delimiter, DecimalMark(feed.decimal), feed.time_format),
-        model=ModelSettings([f"{name}={_setting(value)!r}" for name, value in feed.model.items()], feed.seed),
+        model=ModelSettings(
+            [f"{name}={_setting(value)!r}" for name, value in feed.model.items()], feed.seed, list(feed.bounds) or None
+        ),
         quiet=False,
         pushed=feed.is_pushed,
         name=feed.name,
@@ -263,6 +268,8 @@ def request_for(farm: Farm, feed: FeedConfig) -> ServedRequest:
 
 def _setting(value: Any) -> Any:
     """A parameter of a model: TOML has lists where Python has tuples."""
+    if isinstance(value, dict):
+        return {name: _setting(each) for name, each in value.items()}
     return tuple(map(_setting, value)) if isinstance(value, list) else value
 
 

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import codecs
 import difflib
 import re
 import tomllib
@@ -13,6 +14,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from momostream.distributions.limit_texts import read_limits
 from momostream.feeds.extent import read_start
 from momostream.feeds.postgres import is_postgres
 from momostream.horizon.durations import parse_duration
@@ -57,7 +59,7 @@ def _reads(read: Callable[[str], Any], value: Any) -> bool:
     """Whether a text can be read."""
     try:
         return isinstance(value, str) and read(value) is not None
-    except ValueError:
+    except (ValueError, LookupError):
         return False
 
 
@@ -70,9 +72,14 @@ def _number(least: float, most: float = float("inf"), words: str = "") -> _Rule:
     return _Rule(said, lambda value: type(value) in {int, float} and least <= value <= most)
 
 
-def _is_rate(value: str) -> bool:
+def _is_share(value: str) -> bool:
+    part, mark, parts = value.partition("/")
+    return bool(mark) and part.isdecimal() and parts.isdecimal() and 1 <= int(part) <= int(parts)
+
+
+def _are_limits(value: Any) -> bool:
     try:
-        Rate.read(value)
+        read_limits(value)
     except ValueError:
         return False
     return True
@@ -84,7 +91,11 @@ def _one_of(*choices: str) -> _Rule:
 
 _TEXT = _Rule("a text", _text)
 _FLAG = _Rule("true or false", lambda value: isinstance(value, bool))
-_NAMES = _Rule("a list of names", lambda value: isinstance(value, list) and all(map(_text, value)))
+_NAMES = _Rule(
+    "a list of different names",
+    lambda value: isinstance(value, list) and all(map(_text, value)) and len(set(value)) == len(value),
+)
+_LIMITS = _Rule('a list of limits such as "power=0:2050"', lambda value: _NAMES.accepts(value) and _are_limits(value))
 _PROBABILITY = _Rule("a number between 0 and 1", lambda value: type(value) is float and 0.0 < value < 1.0)
 _SPAN = _Rule(
     'a whole number of rows of at least 1, or a span such as "6h"',
@@ -92,7 +103,8 @@ _SPAN = _Rule(
 )
 _KEEP = _Rule('a span such as "30d"', lambda value: _reads(parse_duration, value))
 _START = _Rule('a text with a date, such as "2024-03-01", or with a number', lambda value: _reads(read_start, value))
-_RATE = _Rule("a rate such as '1 per week' or '1 per 5000 rows'", lambda value: _text(value) and _is_rate(value))
+_RATE = _Rule("a rate such as '1 per week' or '1 per 5000 rows'", lambda value: _reads(Rate.read, value))
+_SHARE = _Rule('a part of the keys such as "1/2"', lambda value: _text(value) and _is_share(value))
 _TABLE = _Rule("a table", lambda value: isinstance(value, dict))
 
 
@@ -202,6 +214,7 @@ class FeedConfig:
     share: str | None = None
     warm_start: bool = False
     seed: int | None = None
+    bounds: tuple[str, ...] = ()
     model: Mapping[str, Any] = field(default_factory=dict)
 
     @property
@@ -273,6 +286,12 @@ class Farm:
     webhooks: tuple[WebhookConfig, ...] = ()
     mails: tuple[MailConfig, ...] = ()
     folder: Path = Path()
+    text: str = ""
+    name: str = "farm.toml"
+
+    def error(self, path: tuple[str, ...], what: str) -> ConfigError:
+        """An error that names the line and the key."""
+        return _Reader(self.text, self.name).error(path, what)
 
     def path(self, name: str) -> Path:
         """A path of the file: relative ones begin at its folder."""
@@ -293,10 +312,12 @@ _FEED_RULES = {
     "sequence": _TEXT, "output": _TEXT,
     "format": _one_of("csv", "jsonl"), "alarms": _TEXT, "alarm_level": _PROBABILITY,
     "false_alarms": _RATE, "alarm": _NAMES, "alarm_probability": _PROBABILITY, "dead_letters": _TEXT,
-    "overwrite": _FLAG, "bad_rows": _one_of("stop", "skip"), "follow": _FLAG, "limit": _whole(1), "encoding": _TEXT,
-    "delimiter": _TEXT,
+    "overwrite": _FLAG, "bad_rows": _one_of("stop", "skip"), "follow": _FLAG, "limit": _whole(1),
+    "encoding": _Rule('an encoding such as "utf-8"', lambda value: _reads(codecs.lookup, value)),
+    "delimiter": _Rule("one character", lambda value: isinstance(value, str) and len(value) == 1),
     "decimal": _one_of(".", ","), "time_format": _TEXT, "commit_every": _whole(1), "commit_seconds": _number(0.0),
-    "keep": _KEEP, "memory": _whole(0), "share": _TEXT, "warm_start": _FLAG, "seed": _whole(0), "model": _TABLE,
+    "keep": _KEEP, "memory": _whole(0), "share": _SHARE, "warm_start": _FLAG, "seed": _whole(0),
+    "bounds": _LIMITS, "model": _TABLE,
 }  # fmt: skip
 _WEBHOOK_RULES = {
     "url": _Rule("an address with http:// or https://", lambda v: _text(v) and bool(re.match("https?://", v))),
@@ -374,7 +395,7 @@ class _Reader:
     """Checks what a file holds, and finds the line of what is wrong."""
 
     def __init__(self, text: str, name: str) -> None:
-        self.lines, self.name = text.splitlines(), name
+        self.text, self.lines, self.name = text, text.splitlines(), name
 
     def farm(self, found: dict[str, Any], folder: Path) -> Farm:
         for key in found:
@@ -396,6 +417,8 @@ class _Reader:
             tuple(self._webhook(values) for values in webhooks),
             tuple(self._mail(values) for values in mails),
             folder,
+            self.text,
+            self.name,
         )
 
     def _feed(self, name: str, values: Any) -> FeedConfig:
@@ -407,6 +430,8 @@ class _Reader:
             raise self.error(path, "nothing to predict: name targets, or a horizon to forecast all columns")
         if checked.get("source", PUSHED) == PUSHED and not checked.get("targets"):
             raise self.error(path, "rows that are pushed have no header: name the targets")
+        if "share" in checked and "key" not in checked:
+            raise self.error((*path, "share"), "divides the keys: name the key as well")
         for bound in ("start", "last"):
             if bound in checked and checked.get("source", PUSHED) == PUSHED:
                 raise self.error((*path, bound), "rows that are pushed are all taken")

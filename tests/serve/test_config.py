@@ -8,9 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from momostream.cli.farm_checks import check_models_and_files, errors_with_lines
 from momostream.cli.init import farm_text
+from momostream.cli.models import parse_settings
 from momostream.cli.options import FileFormat
 from momostream.cli.run import run
+from momostream.cli.serve import request_for
 from momostream.serve.config import ConfigError, FeedConfig, line_of, read_config, read_config_text
 
 GOOD = """
@@ -51,6 +54,15 @@ def test_reads_all_parts():
         ('url = "https://example.org/alarms"', "", "line 13: webhooks: url is missing"),
         ("[serve]", "[server]", "line 2: unknown key server: did you mean 'serve'?"),
         ('targets = ["power", "temperature"]', "", "feeds.north: rows that are pushed have no header"),
+        ('"temperature"', '"power"', "line 8: feeds.north.targets: expected a list of different names"),
+        (
+            "horizon = 12",
+            'horizon = 12\nbounds = ["power=9:1"]',
+            "line 10: feeds.north.bounds: expected a list of limits",
+        ),
+        ("horizon = 12", 'horizon = 12\nencoding = "utf-9"', "line 10: feeds.north.encoding: expected an encoding"),
+        ("horizon = 12", 'horizon = 12\nshare = "3/2"', "line 10: feeds.north.share: expected a part of the keys"),
+        ('key = "turbine"', 'share = "1/2"', "line 7: feeds.north.share: divides the keys"),
     ],
 )
 def test_a_mistake_is_named_with_its_line(old, new, message):
@@ -69,11 +81,58 @@ def test_a_file_without_feeds_and_bytes_that_are_not_text(tmp_path):
 
 
 def test_every_option_of_run_has_a_key():
-    # Several values make a list, --set and --bounds a table; the others say how a terminal looks.
-    renamed = {"target": "targets", "input": "inputs", "set": "model", "bounds": "model"}
+    # Several values make a list, --set a table; the others say how a terminal looks.
+    renamed = {"target": "targets", "input": "inputs", "set": "model"}
     of_terminals = {"feed", "report", "live", "serve", "quiet", "kin"}
     options = {renamed.get(name, name) for name in inspect.signature(run).parameters} - of_terminals
     assert options <= {field for field in FeedConfig.__dataclass_fields__}
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        (
+            "horizon = 12",
+            "horizon = 12\nmodel = { max_point = 9 }",
+            "line 10: feeds.north.model.max_point: --set max_point",
+        ),
+        (
+            "horizon = 12",
+            "horizon = 12\nmodel = { max_points = -5 }",
+            "line 10: feeds.north.model.max_points: max_points=-5",
+        ),
+        (
+            "horizon = 12",
+            'horizon = 12\nbounds = ["wind=0:20"]',
+            "line 10: feeds.north.bounds: bounds are given for 'wind'",
+        ),
+        ("horizon = 12", 'horizon = 12\nalarm = ["power <"]', "line 10: feeds.north.alarm: 'power <'"),
+        ("horizon = 12", "horizon = 12\nwarm_start = true", "line 10: feeds.north.warm_start: --warm-start cannot"),
+        ("horizon = 12", 'horizon = 12\nsource = "gone.csv"', "line 10: feeds.north.source: gone.csv does not exist"),
+        (
+            "horizon = 12",
+            'horizon = 12\nsource = "mqtt://ann:pw@broker/rows"',
+            "line 10: feeds.north.source: FEED contains",
+        ),
+        ("horizon = 12", "", "line 6: feeds.north: there is no input to predict the targets from"),
+        ('title = "North"', 'write_token_file = "gone"', "line 4: serve.write_token_file: gone does not exist"),
+    ],
+)
+def test_check_finds_what_a_start_would_find_later(old, new, message):
+    farm = read_config_text(GOOD.replace(old, new))
+    requests = {feed.name: request_for(farm, feed) for feed in farm.feeds}
+    with pytest.raises(ConfigError) as caught:
+        for name, request in requests.items():
+            with errors_with_lines(farm, name):
+                request.check()
+        check_models_and_files(farm, requests)
+    assert message in str(caught.value)
+
+
+def test_limits_of_targets_reach_the_model():
+    farm = read_config_text(GOOD.replace("horizon = 12", 'horizon = 12\nbounds = ["power=0:2050", "temperature=:90"]'))
+    found = parse_settings(request_for(farm, farm.feeds[0]).model, 12)
+    assert found["bounds"] == {"power": (0.0, 2050.0), "temperature": (None, 90.0)}
 
 
 def test_line_of_finds_keys_in_all_forms():

@@ -23,7 +23,7 @@ N_TURBINES, HORIZON = 24, 18
 # Rows of each turbine that are learnt before the page shows something, and rows per second from there on.
 FIRST_ROWS, PACE = 144, 1.0
 # A fault begins every so many rows of the farm, on one turbine after the other, and lasts so long.
-FAULT_EVERY, FAULT_ROWS, FAULT_DEGREES = 40, 12, 60.0
+FAULT_EVERY, FAULT_ROWS, FAULT_DEGREES = 40, 12, 80.0
 
 # Of each turbine. With it, the first 400 rows of seed 0 have an event for each fault and no other one.
 FALSE_ALARMS = "1 per month"
@@ -60,9 +60,10 @@ class FarmFeed(TurbineFeed):
             self._number = number
             values = {name: x[name] for name in TARGETS if x.get(name) is not None}
             if fault_of(round_, len(self.farm)) == place:
-                # A loose contact: a shift that stays would soon be what is expected.
-                swing = FAULT_DEGREES * math.cos(2.4 * round_)
-                values["generator_temperature"] = values.get("generator_temperature", 60.0) + swing
+                # A loose contact: readings drop, each by another amount. A shift that stays would soon be what is
+                # expected.
+                drop = FAULT_DEGREES * (0.5 + 0.5 * math.cos(2.4 * round_))
+                values["generator_temperature"] = values.get("generator_temperature", 60.0) - drop
             yield Row(number, number, x["time"], values, key)
 
 

@@ -69,8 +69,8 @@ def check_models_and_files(farm: Farm, requests: Mapping[str, RunRequest]) -> No
             make_model(plan, parse_settings(request.model, feed.horizon))
         except ValueError as error:
             name = next(iter(re.findall(r"\w+", str(error))), "")
-            key = ("model", name) if name in feed.model else (name,) if name in vars(feed) else ()
-            raise farm.error((*path, *key), str(error)) from None
+            where = ("model", name) if name in feed.model else (name,) if name in vars(feed) else ()
+            raise farm.error((*path, *where), str(error)) from None
         for text in feed.alarm:
             try:
                 ForecastRule.read(text, plan)

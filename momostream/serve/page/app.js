@@ -99,6 +99,10 @@ function listen() {
 }
 
 function live(state) {
+  // Counts change every second: only what needs somebody is read out.
+  if (state !== $("pulse").dataset.live && (state === "no" || $("pulse").dataset.live === "no")) {
+    $("said").textContent = state === "no" ? "Connection lost, trying again" : "Connected again";
+  }
   $("pulse").dataset.live = state;
   if (state === "no") $("pulse-text").textContent = "connection lost, trying again";
 }

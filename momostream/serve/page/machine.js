@@ -124,9 +124,9 @@ export class MachineView {
     const sum = this.riskWhose.value === "all";
     const until = found.times.length ? time(found.times[found.times.length - 1], this.details && this.details.time_kind) : "";
     const words = sum
-      ? `by ${until}, for the sum of ${found.machines} machines that are independent; ${percent(found.together)} if they move together. The truth usually lies between.`
+      ? `by ${until}, for the sum of ${found.machines} machines that are independent; ${chance(found.together)} if they move together. The truth usually lies between.`
       : `by ${until}. From ${found.paths.toLocaleString("en-GB")} joint paths; the bars show the chance by each step.`;
-    this.answer.replaceChildren(make("span", { class: "percent", text: percent(found.probability) }), make("span", { class: "note", text: words }), bars);
+    this.answer.replaceChildren(make("span", { class: "percent", text: chance(found.probability) }), make("span", { class: "note", text: words }), bars);
     drawBars(bars, found.by_step);
   }
 
@@ -271,7 +271,7 @@ export class MachineView {
     this.covered.set(kind, [{ colour: "forecast", width: 1.8 }, { colour: "naive", width: 1.3, dash: [5, 4] }], [], [history.time, past.coverage, should]);
     const better = score.rmse !== null && score.naive ? 1 - score.rmse / score.naive : null;
     this.errorText.replaceChildren(make("span", { class: "number", text: number(score.rmse) }), make("span", { class: "note", text: better === null ? "not scored yet"
-      : `${this.unit().trim()} ${against(better)}`.trim() }));
+      : [this.unit().trim(), against(better)].filter(Boolean).join(", ") }));
     this.coverageText.replaceChildren(make("span", { class: "number", text: percent(score.coverage, 1) }), make("span", { class: "note", text: `of values inside their ${percent(this.about.level)} intervals` }));
   }
 
@@ -292,8 +292,13 @@ export class MachineView {
   }
 }
 
+/** A share of paths in words: that none of them did says nothing about rarer ones. */
+function chance(share) {
+  return share === 0 ? "< 1 %" : share === 1 ? "> 99 %" : percent(share);
+}
+
 /** An error beside that of the last value, in words. */
 function against(better) {
   const percent = Math.abs(100 * better).toFixed(0);
-  return percent === "0" ? "as the last value" : `${percent} % ${better >= 0 ? "less" : "more"} than the last value`;
+  return percent === "0" ? "as much as the last value" : `${percent} % ${better >= 0 ? "less" : "more"} than the last value`;
 }

@@ -67,7 +67,7 @@ class Warp:
         """Warp the rows ``X``, shape ``(n_rows, n_inputs)``; NaN stays NaN."""
         out = np.empty_like(X)
         for j, (knots, scores) in enumerate(zip(self.knots, self.scores, strict=True)):
-            out[:, j] = _interpolate(X[:, j], knots, scores)
+            out[:, j] = interpolate(X[:, j], knots, scores)
         return out
 
     def unwarp(self, column: int, scores: Array) -> Array:
@@ -75,7 +75,7 @@ class Warp:
         return np.interp(scores, self.scores[column], self.knots[column])
 
 
-def _interpolate(x: Array, knots: Array, scores: Array) -> Array:
+def interpolate(x: Array, knots: Array, scores: Array) -> Array:
     """Piecewise linear interpolation, continued beyond the ends with the mean slope of the outer tenth."""
     if len(knots) < 2:
         # A constant covariate has no scale; only a sign is left.

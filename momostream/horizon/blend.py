@@ -21,6 +21,7 @@ from momostream.horizon.levels import LevelScale
 from momostream.kernels.blend import blend_common, blend_learn, blend_solve, blend_trials
 from momostream.kernels.forecasts import blend_mean, correlation_learn, deviations, mixture_learn, mixture_planes
 from momostream.kernels.horizon import exchange
+from momostream.kernels.mixture import mix_rows
 from momostream.kernels.scalar import UNKNOWN
 from momostream.kernels.stack import SCORE_CLIP
 from momostream.stream.stack import TAIL_DISCOUNT, TAILS, USUAL_STEP, cdf_tables, tail_candidates
@@ -192,8 +193,8 @@ class BlendMixture(_LearntArrays):
         self.n_rests = np.zeros(n_series)
         self.levels = LevelScale(horizon, n_series, every)
         self._rates = np.array([ETA, LEAST_WEIGHT, TAIL_STEP, TAIL_DISCOUNT, SCALE_STEP, USUAL_STEP])
-        self._likelihood, self._scores, self._mean = np.empty(M), np.empty(Q), np.empty(Q)
-        self._weights = np.empty((3, M, Q))
+        self._likelihood, self._scores = np.empty(M), np.empty(Q)
+        self._weights, self._work = np.empty((3, M, Q)), np.empty((mix_rows(M, len(TAILS)), Q))
 
     def rests(self, n_repeated: Array) -> Array:
         """Which series count as at rest, 1 or 0, given how often each has repeated its value."""
@@ -238,7 +239,7 @@ class BlendMixture(_LearntArrays):
         mixture_planes(
             FIRST_AT_LAST, COMPARED_BLEND, COMPARED_LAST, SHARPNESS, FARNESS, blend, middle, last, rests,
             self._stds(squares, masses, outputs, last, n_missing), self.levels.factors(blend), tail_candidates(),
-            self.mixing[0], tails, outputs, self._weights, planes, self._mean,
+            self.mixing[0], tails, outputs, self._weights, planes, self._work[:3],
         )  # fmt: skip
         planes[SCALE, NARROW] *= NARROWNESS
         self._exchange(everywhere)
@@ -280,7 +281,7 @@ class BlendMixture(_LearntArrays):
         mixture_learn(
             self._speeds, self._rates, LONGEST, LEAST_FACTOR, LEAST_LOG_SCALE, y, self.levels.factors(blend),
             tail_candidates(), cdf_tables(), self.squares[0], self.masses[0], self.mixing[0], self.tails[0],
-            self.outputs[0], planes, error, usual, self._likelihood, self._scores,
+            self.outputs[0], planes, error, usual, self._likelihood, self._work, self._scores,
         )  # fmt: skip
         self.levels.learn(blend, error, usual)
         self._exchange(rests)

@@ -10,8 +10,8 @@ import math
 from momostream.kernels._compile import f8, i8, kernel, ro, rw, void, whole
 from momostream.kernels.horizon import ENOUGH_TO_CUT
 from momostream.kernels.lags import learn_linear, predict_linear
-from momostream.kernels.scalar import NU0, dot
-from momostream.kernels.stack import stack_learn, stack_predict
+from momostream.kernels.mixture import mix, mix_learn
+from momostream.kernels.scalar import NU0, decay, dot, log
 
 __all__ = [
     "blend_mean",
@@ -273,19 +273,19 @@ def deviations(squares, masses, stds):
 
 @kernel(
     void(
-        i8, i8, i8, f8, f8, ro(2), ro(2), ro(1), ro(1), ro(3), ro(2), ro(2), ro(3), ro(4), ro(2), rw(3), rw(3), rw(1)
+        i8, i8, i8, f8, f8, ro(2), ro(2), ro(1), ro(1), ro(3), ro(2), ro(2), ro(3), ro(4), ro(2), rw(3), rw(3), rw(2)
     )
 )  # fmt: skip
 def mixture_planes(
     first_last, blend_like, last_like, sharpness, farness, blend, middle, last, rests, stds, factors, candidates,
-    mixing, tails, outputs, weights, planes, mean,
+    mixing, tails, outputs, weights, planes, work,
 ):  # fmt: skip
     """Set the `planes` (5, M, H P) of the mixture around the forecasts `blend` and `middle` (H, P).
 
     Components from `first_last` on lie at the middle, and at the `last` value of a series that `rests` (P). They count
     for less where the component `last_like` errs more than `blend_like` and, at rest, where the blend is far. `stds`
-    (M, H, P) are deviations before the `factors` (H, P) of their levels. `weights` (3, M, H P) and `mean` (H P) are
-    scratch; the rest is that of `stack_predict`.
+    (M, H, P) are deviations before the `factors` (H, P) of their levels. `weights` (3, M, H P) and `work` (3, H P)
+    are scratch; the rest is that of `mix`.
     """
     M = planes.shape[1]
     P = last.shape[0]
@@ -306,31 +306,31 @@ def mixture_planes(
                 std = stds[m, h, p] * factors[h, p]
                 planes[1, m, q] = least if std < least else std
             ratio = min(planes[1, blend_like, q] / max(planes[1, last_like, q], 1e-300), 1.0)
-            share = ratio**sharpness
+            share = decay(-sharpness * log(max(ratio, 1e-300)))
             if rests[p] > 0.0:
                 # A series that stays is expected near its last value.
                 away = (blend[h, p] - last[p]) / planes[1, blend_like, q]
                 share *= math.exp(-0.5 * farness * min(away * away, 100.0))
             for m in range(first_last, M):
                 weights[0, m, q] *= share
-    stack_predict(0.0, candidates, weights, tails, outputs, planes, mean)
+    mix(candidates, weights, tails, outputs, planes, work)
 
 
 @kernel(
     void(
         ro(1), ro(1), i8, f8, f8, ro(2), ro(2), ro(2), ro(2),
-        rw(3), rw(3), rw(3), rw(4), rw(2), rw(3), rw(2), rw(2), rw(1), rw(1),
+        rw(3), rw(3), rw(3), rw(4), rw(2), rw(3), rw(2), rw(2), rw(1), rw(2), rw(1),
     )
 )  # fmt: skip
 def mixture_learn(
     speeds, rates, longest, least_factor, least_log_scale, y, factors, candidates, cdf,
-    squares, masses, mixing, tails, outputs, planes, error, usual, likelihood, scores,
+    squares, masses, mixing, tails, outputs, planes, error, usual, likelihood, work, scores,
 ):  # fmt: skip
     """Learn values `y` (H, P), NaN where not known, of the `planes` (5, M, H P): variances, weights, tails, scales.
 
     Sets the `error` (H, P) of the first component and the `usual` square (H, P) of the component `longest` before this
     row. `factors` (H, P) are those of levels, without which squares are added up; `scores` (H P) and the rest are those
-    of `stack_learn`.
+    of `mix_learn`.
     """
     P = y.shape[1]
     for h in range(y.shape[0]):
@@ -345,13 +345,12 @@ def mixture_learn(
                 keep = min(speeds[m], 1.0 - 0.5 / (masses[m, h, p] + 1.0))
                 squares[m, h, p] = keep * squares[m, h, p] + own * own
                 masses[m, h, p] = keep * masses[m, h, p] + 1.0
-    stack_learn(
-        rates, y.reshape(y.shape[0] * P), candidates, cdf, mixing, tails, outputs, planes, likelihood, scores
+    mix_learn(
+        rates, y.reshape(y.shape[0] * P), candidates, cdf, mixing, tails, outputs, planes, likelihood, work, scores
     )  # fmt: skip
-    for k in range(tails.shape[1]):
-        for q in range(tails.shape[2]):
-            for g in range(tails.shape[3]):
-                tails[0, k, q, g] = max(tails[0, k, q, g], least_factor)
+    factor = tails[0].reshape(tails[0].size)
+    for i in range(factor.shape[0]):
+        factor[i] = max(factor[i], least_factor)
     for q in range(outputs.shape[1]):
         outputs[0, q] = max(outputs[0, q], least_log_scale)
 

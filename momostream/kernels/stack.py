@@ -10,14 +10,21 @@ from momostream.kernels.scalar import UNKNOWN, decay, dot, log
 __all__ = [
     "CDF_PER_UNIT",
     "CDF_REACH",
+    "DOF",
     "LEAST_FACTOR",
     "LEAST_OF_DEVIATION",
     "LEAST_OF_SIZE",
+    "LOCATION",
+    "SCALE",
     "SCORE_CLIP",
     "SCORE_PER_UNIT",
     "SCORE_REACH",
     "SETTLED",
     "EXACT",
+    "STD",
+    "TOO_FAR",
+    "WEIGHT",
+    "interpolate",
     "learn_copula",
     "learn_points",
     "refresh_copula",
@@ -116,7 +123,7 @@ def _t_log_shape(dof, square):
 
 
 @kernel(f8(ro(1), f8, f8, f8))
-def _interpolate(table, x, lowest, per_unit):
+def interpolate(table, x, lowest, per_unit):
     """Value of a table at `x`, linear between its entries, which start at `lowest` and come `per_unit` to one."""
     position = (x - lowest) * per_unit
     last = table.shape[0] - 2
@@ -140,7 +147,7 @@ def _below(table, y, location, scale):
     """Probability that a tail gives to values below `y`."""
     z = min(max((y - location) / scale, -1e100), 1e100)
     size = log(abs(z) + math.sqrt(1.0 + z * z))
-    return _interpolate(table, size if z > 0.0 else -size, -CDF_REACH, CDF_PER_UNIT)
+    return interpolate(table, size if z > 0.0 else -size, -CDF_REACH, CDF_PER_UNIT)
 
 
 @kernel(f8(f8, f8, f8))
@@ -477,7 +484,7 @@ def learn_copula(
             dof = dofs[v]
             alone = 0.0
             for p in range(P):
-                t[p] = _interpolate(quantiles[v], scores[p], -SCORE_REACH, SCORE_PER_UNIT)
+                t[p] = interpolate(quantiles[v], scores[p], -SCORE_REACH, SCORE_PER_UNIT)
                 alone += norms[1, v] + _t_log_shape(dof, t[p] * t[p])
             for c in range(factors.shape[0]):
                 L = factors[c]

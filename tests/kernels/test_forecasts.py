@@ -11,8 +11,9 @@ from momostream.horizon.past import Past
 from momostream.horizon.settings import HorizonSettings
 from momostream.kernels import forecasts
 from momostream.kernels.horizon import components_learn
+from momostream.kernels.mixture import mix_rows
 from momostream.kernels.stack import stack_learn, stack_predict
-from momostream.stream.stack import cdf_tables, tail_candidates
+from momostream.stream.stack import TAILS, cdf_tables, tail_candidates
 from tests import naive
 
 H, P, M, K = 4, 3, 5, 6
@@ -125,18 +126,16 @@ def test_the_mixture_around_a_blend(rng):
     assert forecasts.deviations(squares, masses, stds) == 0
     assert_allclose(stds, np.sqrt(squares / masses * (1.0 + forecasts.NU0 / masses)))
     stds[0, 0, 0] = 0.0
-    planes, wanted, mean = np.empty((5, M, Q)), np.empty((5, M, Q)), np.empty(Q)
+    planes, wanted = np.empty((2, 5, M, Q))
     args = blend, middle, last, rests, stds, factors, tail_candidates(), mixing, tails, outputs
-    forecasts.mixture_planes(3, 1, 4, 4.0, 1.0, *args, np.empty((3, M, Q)), planes, mean)
+    forecasts.mixture_planes(3, 1, 4, 4.0, 1.0, *args, np.empty((3, M, Q)), planes, np.empty((3, Q)))
     at_last = np.arange(M)[:, None, None] >= 3
     wanted[0] = np.where(at_last, np.where(rests > 0.0, last, middle), blend).reshape(M, Q)
     wanted[1] = np.maximum(stds * factors, 1e-9 * np.abs(last) + 1e-100).reshape(M, Q)
     changed = mixing.copy()
     changed[0] = naive.weights_at_last(mixing[0], wanted, rests, H, 4.0, 1.0)
-    wanted_mean = np.empty(Q)
-    stack_predict(0.0, tail_candidates(), changed, tails, outputs, wanted, wanted_mean)
+    stack_predict(0.0, tail_candidates(), changed, tails, outputs, wanted, np.empty(Q))
     assert_allclose(planes, wanted, rtol=1e-12)
-    assert_allclose(mean, wanted_mean, rtol=1e-12)
     masses[2, 1, 1] = 0.0
     assert forecasts.deviations(squares, masses, stds) == 1
 
@@ -154,8 +153,8 @@ def test_the_mixture_learns(rng):
     fast = [squares, masses, mixing, tails, outputs, planes]
     error, usual, scores, wanted_scores = np.empty((H, P)), np.empty((H, P)), np.empty(Q), np.empty(Q)
     wanted_usual = squares[2] / masses[2]
-    tables = tail_candidates(), cdf_tables()
-    forecasts.mixture_learn(speeds, rates, 2, 0.1, -0.5, y, factors, *tables, *fast, error, usual, np.empty(M), scores)
+    tables, scratch = (tail_candidates(), cdf_tables()), (np.empty(M), np.empty((mix_rows(M, len(TAILS)), Q)))
+    forecasts.mixture_learn(speeds, rates, 2, 0.1, -0.5, y, factors, *tables, *fast, error, usual, *scratch, scores)
     components_learn(speeds, (y - slow[5][0].reshape(M, H, P)) / factors, slow[0], slow[1])
     stack_learn(rates, y.ravel(), *tables, *slow[2:], np.empty(M), wanted_scores)
     np.maximum(slow[3][0], 0.1, out=slow[3][0])

@@ -13,7 +13,7 @@ from scipy.stats import norm
 from momostream.distributions import planes as names
 from momostream.kernels import stack as kernel
 from momostream.kernels.scalar import UNKNOWN
-from momostream.kernels.stack import _interpolate, _normal_quantile, learn_copula, learn_points, refresh_copula
+from momostream.kernels.stack import _normal_quantile, interpolate, learn_copula, learn_points, refresh_copula
 from momostream.stream import stack as stacking
 from momostream.stream.stack import Stack
 from tests import naive
@@ -35,7 +35,7 @@ def test_normal_quantile():
 
 def test_interpolation_at_between_and_beyond_the_entries():
     table = np.array([1.0, 3.0, 2.0])
-    found = [_interpolate(table, x, -1.0, 2.0) for x in (-9.0, -1.0, -0.75, -0.5, -0.25, 0.0, 5.0, math.inf)]
+    found = [interpolate(table, x, -1.0, 2.0) for x in (-9.0, -1.0, -0.75, -0.5, -0.25, 0.0, 5.0, math.inf)]
     assert_allclose(found, [1.0, 1.0, 2.0, 3.0, 2.5, 2.0, 2.0, 2.0])
 
 

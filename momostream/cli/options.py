@@ -385,6 +385,15 @@ class Storing:
         ),
     ] = False
     kin: Annotated[bool, typer.Option("--kin", hidden=True, help="Earlier name of --warm-start.")] = False
+    workers: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            metavar="N",
+            help="Processes that share the keys: the same output in less time. [default: this process only]",
+            rich_help_panel=STORING,
+        ),
+    ] = None
 
 
 @dataclass(frozen=True)

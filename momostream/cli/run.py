@@ -148,7 +148,21 @@ class RunRequest:
             notify("--kin is now called --warm-start; the old name still works")
         if self.warm_start and self.columns.horizon is not None:
             raise ValueError("--warm-start cannot be combined with --horizon: forecasters do not support it")
+        if self.storing.workers is not None:
+            self._check_workers()
         parse_settings(self.model, self.columns.horizon)
+
+    def _check_workers(self) -> None:
+        """Raise an error for options that need all models in one process."""
+        if self.key is None:
+            raise ValueError("--workers divides the keys: it needs --key")
+        others = {
+            "--serve": self.display.serve, "--report": self.display.report, "--alarm": self.alarms.alarm,
+            "--warm-start": self.warm_start, "--bad-rows stop": self.bad_rows is BadRows.stop,
+        }  # fmt: skip
+        for option, is_given in others.items():
+            if is_given not in (None, False):
+                raise ValueError(f"--workers cannot be combined with {option}")
 
     @property
     def destinations(self) -> dict[str, str | None]:
@@ -239,6 +253,7 @@ class RunRequest:
             bad_rows=self.bad_rows.value,
             on_bad=None if self.quiet else Sparingly(notify),
             share=self.share,
+            workers=self.storing.workers,
         )
 
 

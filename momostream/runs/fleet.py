@@ -19,7 +19,7 @@ import numpy as np
 from momostream.estimators.monitor import MOMoGPMonitor
 from momostream.estimators.regressor import LEAST_PARAMETER, MOMoGPRegressor
 from momostream.estimators.vocabulary import Vocabulary
-from momostream.storage.blocks import Packed
+from momostream.storage.blocks import Packed, Parts
 from momostream.storage.keys import is_side_key, side_key
 from momostream.storage.restoring import check_fleet
 from momostream.storage.store import DeadLetter, Key, Output, Position, Store, StoreError, plain_key
@@ -231,7 +231,38 @@ class Fleet:
         key = plain_key(key)
         return self._find(key) or self._fresh(key)
 
+    # ------------------------------------------------------------------ other processes
+
+    def know(self, keys: Iterable[Key]) -> None:
+        """Note that there are models of these keys, in the store or in a process that learns their rows."""
+        fresh = set(keys) - self._keys
+        self._keys |= fresh
+        self._n_side += sum(map(is_side_key, fresh))
+
+    def lend(self, key: Key) -> dict[Key, dict[int, bytes]]:
+        """The blocks of the model of a key in the store, and of the monitor beside it, for a process that uses them."""
+        store = self.store
+        return (
+            {} if store is None else {name: store.blocks(name) for name in (key, side_key(key)) if name in self._keys}
+        )
+
+    def take_back(self, key: Key, parts: Parts) -> None:
+        """Write a model that another process has changed, to be part of the next commit."""
+        assert self.store is not None
+        self.store.put(key, parts)
+
+    def changed(self) -> Iterator[tuple[Key, Parts]]:
+        """Models that have changed since this was called last, or have been put into the store, taken apart."""
+        for key in sorted(self._changed, key=repr):
+            self._changed.remove(key)
+            yield key, Parts.of(self._live[key].model)
+
     # ------------------------------------------------------------------ keys
+
+    @property
+    def loaded(self) -> frozenset[Key]:
+        """Keys of the models that are in memory."""
+        return frozenset(self._live)
 
     def keys(self) -> list[Key]:
         """All keys, sorted by their `repr`."""
@@ -273,7 +304,10 @@ class Fleet:
                 live = _LoadedModel(self._packed[key].model())
                 self._packed_bytes -= self._packed.pop(key).nbytes
             elif key in self._keys:
-                assert self.store is not None
+                if self.store is None:
+                    raise RuntimeError(
+                        f"the model of {key!r} was in a worker of the run: with a store, it would be here"
+                    )
                 live = _LoadedModel(self.store.load(key))
             else:
                 return None

@@ -3,9 +3,9 @@
 A row takes this way through a run:
 
 1. read: `Run._events` takes it from the feed, and `Run._add` puts it into the block in hand;
-2. predict and learn: `Run._take_block` groups the block by key, and `momostream.runs.plan.take_rows` hands the rows of
-   each key to its model;
-3. score: `Run._finish` scores predictions (`momostream.runs.results`) and makes lines of text from them;
+2. predict and learn: `Run._take_block` groups the block by key, and `momostream.runs.learner`, here or in other
+   processes (`momostream.runs.workers`), hands the rows of each key to its model (`momostream.runs.plan.take_rows`);
+3. score: the learner scores predictions (`momostream.runs.results`) and makes lines of text from them;
 4. write: the lines go out in the order of the rows (`momostream.runs.channels`), rejected rows as dead letters;
 5. commit: models, position and lines get into the store together (`momostream.runs.commits`).
 
@@ -19,8 +19,9 @@ import time
 import zlib
 from collections import deque
 from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import ExitStack
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from threadpoolctl import threadpool_limits
 
@@ -30,13 +31,15 @@ from momostream.feeds import Event, FeedError, Source, rejection
 from momostream.feeds.formats import Rejected, Row
 from momostream.feeds.outputs import Written
 from momostream.horizon.durations import parse_duration
-from momostream.runs.channels import ONLY, Channel, Channels, OutputLine, letter_text, model_key
+from momostream.runs.channels import ONLY, Channel, Channels, OutputLine, letter_text
 from momostream.runs.commits import Commits, source_name
 from momostream.runs.fleet import Fleet
+from momostream.runs.learner import Learner, Watcher
 from momostream.runs.lookout import Lookout
-from momostream.runs.plan import Plan, Step, forecast_after, take_rows
+from momostream.runs.plan import Plan, forecast_after
 from momostream.runs.results import Results
 from momostream.runs.scores import Track
+from momostream.runs.workers import Workers
 from momostream.storage.container import FileFormatError
 from momostream.storage.models import MISFITS
 from momostream.storage.store import DeadLetter, Position
@@ -56,8 +59,6 @@ PART_SECONDS = 0.1
 FIRST_BLOCK = 256
 # Rows of a block that are still taken when a run is to stop; with more, the next run resumes from the last commit.
 STOP_ROWS = 2000
-# Distributions whose intervals are found together.
-N_TOGETHER = 128
 
 
 def in_share(key: Any, share: tuple[int, int]) -> bool:
@@ -87,16 +88,6 @@ class KeyFilter(NamedTuple):
     def takes_event(self, event: Row | Rejected) -> bool:
         """Whether a row is taken; the first share also takes rows whose key could not be read."""
         return self.takes(event.key) or (event.key is None and self.share is not None and self.share[0] == 1)
-
-
-class Watcher(Protocol):
-    """What a run tells about its rows as they happen."""
-
-    def steps(self, steps: Sequence[tuple[Step, PredictedValues | None]], alarms: Sequence[OutputLine]) -> None:
-        """These rows were predicted and learnt, and gave these alarms; they are not committed yet."""
-
-    def commit(self) -> None:
-        """A commit of all rows so far begins."""
 
 
 def _of_channels(name: str) -> Any:
@@ -146,6 +137,8 @@ class Run:
         ``(part, parts)``: only take the keys of this part, from 1 to ``parts``. Each part has a store of its own.
     only
         Only take these keys.
+    workers
+        Processes that share the keys of the run. None: this one does all. What a run writes does not depend on them.
 
     Attributes
     ----------
@@ -162,8 +155,6 @@ class Run:
         A last row that is not part of the last commit, because its line may not be complete yet.
     is_abandoned : bool
         Whether the last block was not taken to its end, because the run was to stop.
-    watcher : Watcher or None
-        Is told about rows and commits as they happen; to be set before `run`.
     """
 
     def __init__(
@@ -185,25 +176,25 @@ class Run:
         learn_only: bool = False,
         share: tuple[int, int] | None = None,
         only: Collection[Any] | None = None,
+        workers: int | None = None,
     ) -> None:
         self.feed, self.fleet, self.plan = feed, fleet, plan
-        self.bad_rows, self.on_bad, self.learn_only = bad_rows, on_bad, learn_only
+        self.bad_rows, self.on_bad = bad_rows, on_bad
         self.keys = KeyFilter(share, only)
         self.channels = Channels(plan, alarm_level)
-        self.on_alarm = on_alarm
-        self._monitor = None if false_alarms is None else MOMoGPMonitor(false_alarms, time=plan.time)
-        self._lookout = Lookout(alarm_rules, plan, alarm_probability)
-        self.results = Results(plan)
+        monitor = None if false_alarms is None else MOMoGPMonitor(false_alarms, time=plan.time)
+        lookout = Lookout(alarm_rules, plan, alarm_probability)
+        self.learner = Learner(fleet, plan, self.channels, monitor, lookout, learn_only, on_alarm)
+        # What takes the rows: the learner here, or processes with one each.
+        self._takers: Learner | Workers = self.learner
+        self._n_workers = workers
         kept_seconds = None if keep is None else parse_duration(keep) * 1e-6
         self.commits = Commits(feed, fleet, self.channels, commit_every, commit_seconds, kept_seconds)
         self.n_rows = self.n_bad = 0
         self.last: Row | Rejected | None = None
         self.cut_off: Row | Rejected | None = None
         self.is_abandoned = False
-        self.watcher: Watcher | None = None
         self._block: list[Row | Rejected] = []
-        # The newest rows by key, as far as they have no forecast.
-        self._not_forecast: dict[Any, Row] = {}
         # When the first row of the block in hand, and the newest row, came.
         self._block_since = self._came = 0.0
         # A feed that keeps its rows itself need not be committed as soon as nothing comes.
@@ -215,6 +206,8 @@ class Run:
         self._most_rows = None if fleet.store is None else FIRST_BLOCK
         # Scores are kept row by row, and a run that stops at a bad row must not have learnt those after it.
         self._row_by_row = self.results.track is not None or bad_rows == "stop"
+        if workers is not None and self._row_by_row:
+            raise ValueError("workers share the keys of a feed whose bad rows are skipped: it needs both")
         self._stopping = False
         self._began, self._n_before = time.monotonic(), 0
         if self.commits.resumed is not None:
@@ -227,11 +220,11 @@ class Run:
             self.feed.seek(state["feed"])
             self.n_rows, self.n_bad = state["n_rows"], position.n_bad
             # Earlier versions had none.
-            self._lookout.restore(state.get("lookout", ()))
+            self.learner.lookout.restore(state.get("lookout", ()))
             files = state["files"].items()
             self.commits.files = {name: None if file is None else Written(*file) for name, file in files}
             # Earlier versions wrote none.
-            self._not_forecast = {row.key: row for row in map(_row_from_state, state.get("not_forecast", []))}
+            self.learner.not_forecast = {row.key: row for row in map(_row_from_state, state.get("not_forecast", []))}
             if self.results.track is not None:
                 model = self.fleet.peek(ONLY)
                 scales = None if model is None or model._scales.is_plain else model._scales
@@ -257,7 +250,9 @@ class Run:
         """
         self._began, self._n_before = time.monotonic(), self.n_rows
         # More threads wait for each other: on a busy machine a row took ten times as long.
-        with threadpool_limits(1, "blas"):
+        with threadpool_limits(1, "blas"), ExitStack() as stack:
+            if self._n_workers is not None:
+                self._takers = stack.enter_context(Workers(self.learner, self._n_workers))
             self._run(limit, on_row or _ignore)
 
     def _run(self, limit: int | None, on_row: Callable[[Run], None]) -> None:
@@ -349,20 +344,17 @@ class Run:
         began = time.monotonic()
         rejected = [event for event in block if isinstance(event, Rejected)]
         lines: list[OutputLine] = []
-        steps: list[Step] = []
         n_left = len(block)
-        for key, rows in _by_key(block).items():
+        for outcome in self._takers.take(_by_key(block).items()):
+            lines += outcome.lines
+            rejected += outcome.rejected
+            self.n_rows += outcome.n_learnt
+            n_left -= outcome.n_rows
             if self._may_abandon(n_left):
                 self.is_abandoned = True
                 return
-            n_left -= len(rows)
-            steps += self._learn(key, rows, rejected)
-            if len(steps) >= N_TOGETHER:
-                lines += self._finish(steps)
-                steps = []
             if not self._row_by_row:
                 on_row(self)
-        lines += self._finish(steps)
         self.channels.write(lines)
         for row in sorted(rejected):
             self._reject(row)
@@ -378,60 +370,11 @@ class Run:
         """Whether to leave a block where it is and stop: its rows come again from the last commit."""
         return self._stopping and n_left > STOP_ROWS and self.fleet.store is not None and self.feed.is_replayable
 
-    def _learn(self, key: Any, rows: list[Row], rejected: list[Rejected]) -> list[Step]:
-        """Predict, then learn, rows of one key; rows that cannot be learnt are added to ``rejected``."""
-        learnt = []
-        is_watched = self.channels.alarms is not None
-        monitor, lookout = self._monitor if is_watched else None, self._lookout if self._lookout.rules else None
-        watch = is_watched and monitor is None and lookout is None
-        for step in take_rows(self.fleet, self.plan, model_key(key), rows, self.learn_only, watch, monitor, lookout):
-            if step.reason is None:
-                learnt.append(step)
-                self._report_events(step)
-            else:
-                rejected.append(Rejected(step.row.number, step.row.offset, key, step.reason, step.row.text()))
-        self.n_rows += len(learnt)
-        return learnt
-
-    def _report_events(self, step: Step) -> None:
-        if self.on_alarm is not None:
-            name = "" if step.row.key is None else f" {step.row.key}"
-            for event, begins in step.news():
-                self.on_alarm(f"{'alarm' if begins else 'alarm ended'}{name}: {event}")
-
-    def _finish(self, steps: list[Step]) -> list[OutputLine]:
-        """Score these steps; the lines that they write."""
-        predictions = [step.prediction for step in steps if step.prediction is not None]
-        found = iter(PredictedValues.many(predictions, self.plan.targets, self.plan.level))
-        alarms = self.channels.alarm_lines(steps)
-        self.results.note_alarms([line.text for line in alarms])
-        lines = list(alarms)
-        watched: list[tuple[Step, PredictedValues | None]] = []
-        for step in steps:
-            predicted = None if step.prediction is None else next(found)
-            if not self.learn_only and self.results.score(step.row, predicted):
-                self.results.note(self.model)
-            if predicted is not None:
-                lines += self.channels.prediction_lines(step.row, predicted)
-            self.results.keep(step.row, predicted)
-            if predicted is not None:
-                self._not_forecast.pop(step.row.key, None)
-            elif self.plan.horizon is not None and not self.learn_only:
-                self._not_forecast[step.row.key] = step.row
-            watched.append((step, predicted))
-        if self.watcher is not None:
-            self.watcher.steps(watched, alarms)
-        return lines
-
     def _forecast_newest(self) -> None:
         """Forecast after the newest rows that were not due; a run that resumes scores the same forecasts as without."""
-        rows = sorted(self._not_forecast.values(), key=lambda row: row.number)
-        self._not_forecast = {}
-        for row in rows:
-            forecast = forecast_after(self.fleet, self.plan, model_key(row.key))
-            if forecast is not None:
-                self.results.predicted = PredictedValues.of(forecast, self.plan.targets, self.plan.level)
-                self.channels.write(list(self.channels.prediction_lines(row, self.results.predicted)))
+        rows = sorted(self.learner.not_forecast.values(), key=lambda row: row.number)
+        self.learner.not_forecast = {}
+        self.channels.write([line for outcome in self._takers.forecast(rows) for line in outcome.lines])
 
     def _reject(self, row: Rejected) -> None:
         """Stop at a bad row, or count it and write a dead letter."""
@@ -451,7 +394,7 @@ class Run:
             self.commits.advance(PART_SECONDS)
         elif not self.commits.is_due(seconds):
             self.commits.keep_up()
-        elif self._row_by_row or not self._is_live or self.fleet.store is None or self.fleet.is_short_of_memory:
+        elif not self._may_commit_in_parts:
             self.commit()
         elif not self.is_abandoned:
             self.commits.begin(*self._up_to_here())
@@ -463,7 +406,15 @@ class Run:
         a block has not been taken to its end: the feed is then after rows that no model has learnt.
         """
         if not self.is_abandoned:
+            if isinstance(self._takers, Workers):
+                self._takers.give_back()
             self.commits.commit(*self._up_to_here(before))
+
+    @property
+    def _may_commit_in_parts(self) -> bool:
+        """Whether a commit may be written between the next rows."""
+        is_here = self._takers is self.learner and not self.fleet.is_short_of_memory
+        return is_here and self._is_live and not self._row_by_row and self.fleet.store is not None
 
     def _up_to_here(self, before: dict[str, Any] | None = None) -> tuple[int, dict[str, Any]]:
         """Mark the rows so far; the number of rejected ones and further state, for a commit."""
@@ -473,8 +424,8 @@ class Run:
             self.watcher.commit()
         track = None if self.track is None or self.fleet.store is None else self.track.state()
         more = {
-            "n_rows": self.n_rows, "track": track, "lookout": self._lookout.state(),
-            "not_forecast": [_row_state(row) for row in self._not_forecast.values()],
+            "n_rows": self.n_rows, "track": track, "lookout": self.learner.lookout.state(),
+            "not_forecast": [_row_state(row) for row in self.learner.not_forecast.values()],
         }  # fmt: skip
         return self.n_bad, more
 
@@ -488,6 +439,20 @@ class Run:
     alarms = _of_channels("alarms")
     dead = _of_channels("dead")
     lines = _of_channels("lines")
+
+    @property
+    def results(self) -> Results:
+        """Scores, newest rows and newest prediction."""
+        return self.learner.results
+
+    @property
+    def watcher(self) -> Watcher | None:
+        """Is told about rows and commits as they happen; to be set before `run`."""
+        return self.learner.watcher
+
+    @watcher.setter
+    def watcher(self, watcher: Watcher | None) -> None:
+        self.learner.watcher = watcher
 
     @property
     def position(self) -> Position | None:
@@ -522,8 +487,7 @@ class Run:
     @property
     def model(self) -> Any:
         """The model of a feed without keys."""
-        found = self.fleet.peek(ONLY)
-        return self.fleet.template if found is None else found
+        return self.learner.model
 
     def forecast(self) -> Forecast | None:
         """The forecast after the newest row of a feed without keys; None without a horizon, or before it has rows."""

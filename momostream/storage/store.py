@@ -172,13 +172,13 @@ class Store(Database):
 
     # ------------------------------------------------------------------ writing
 
-    def put(self, key: Key, model: Model) -> None:
-        """Write the changes of a model, to be part of the next commit.
+    def put(self, key: Key, model: Model | Parts) -> None:
+        """Write the changes of a model, whole or taken apart, to be part of the next commit.
 
         Until then only this writer sees them; if the commit fails, or none comes, the model in the store is unchanged.
         """
         # Before the transaction: an error inside it would undo all of it.
-        text, parts = key_text(key), Parts.of(model)
+        text, parts = key_text(key), model if isinstance(model, Parts) else Parts.of(model)
         with self._transaction() as db:
             self._write(db, text, parts)
         self._n_put += 1
@@ -404,6 +404,19 @@ class Store(Database):
 
     def load(self, key: Key) -> Any:
         """The model of a key, as it was at the last commit; it resumes exactly from there."""
+        blocks = self.blocks(key)
+        # Here: a store can be read without the models and their compiled code.
+        from momostream.storage.models import MISFITS, misfit
+
+        try:
+            return Parts.join(blocks)
+        except (*MISFITS, zlib.error) as error:
+            raise StoreError(
+                f"{self.path}: the model of {key!r} does not fit this version ({misfit(error)})"
+            ) from error
+
+    def blocks(self, key: Key) -> dict[int, bytes]:
+        """The blocks of the model of a key by position, see `momostream.storage.blocks.Parts.join`."""
         text = key_text(key)
         with self._errors(), self._snapshot() as db:
             row = self._row(db, text)
@@ -415,15 +428,7 @@ class Store(Database):
             blocks = {place - start: self._unpacked(as_bytes(block)) for place, block in found}
             if {position: digest(block) for position, block in blocks.items()} != row.digests:
                 raise self._corrupted(f"blocks of the model of {key!r} are missing or altered")
-        # Here: a store can be read without the models and their compiled code.
-        from momostream.storage.models import MISFITS, misfit
-
-        try:
-            return Parts.join(blocks)
-        except (*MISFITS, zlib.error) as error:
-            raise StoreError(
-                f"{self.path}: the model of {key!r} does not fit this version ({misfit(error)})"
-            ) from error
+        return blocks
 
     def keys(self, side: bool = False) -> list[Key]:
         """Keys of all models, sorted by their `repr`; with ``side`` also those of the monitors beside them."""

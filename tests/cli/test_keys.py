@@ -193,6 +193,20 @@ def test_parts_are_together_the_whole(farm):
     assert sorted(parts, key=lambda row: int(row["row"])) == rows_of(Path("whole.csv").read_text())
 
 
+def test_workers_write_the_same_files(farm):
+    Path("farm.csv").write_text(spoil(farm_text(20)))
+    command = ["run", "farm.csv", *BY_TURBINE, *SOFT]
+    for name, workers in (("one", []), ("two", ["--workers", "2"])):
+        outputs = ["-o", f"{name}.csv", "--alarms", f"{name}.alarms", "--dead-letters", f"{name}.dead"]
+        call(*command, *outputs, "--store", f"{name}.db", "--limit", "15", *workers)
+        assert "of 3 keys learnt" in call(*command, *outputs, "--store", f"{name}.db", *workers)[1]
+    for kind in ("csv", "alarms", "dead"):
+        assert Path(f"two.{kind}").read_bytes() == Path(f"one.{kind}").read_bytes()
+    assert models_in("two.db") == models_in("one.db")
+    call(*command, "-o", "free.csv", "--workers", "2", "-q")
+    assert Path("free.csv").read_bytes() == Path("one.csv").read_bytes()
+
+
 def test_each_bad_row_falls_to_one_part(farm):
     Path("farm.csv").write_text(spoil(farm_text(20)))
     command = ["run", "farm.csv", *BY_TURBINE, *SOFT, "-q"]

@@ -190,6 +190,15 @@ def test_decimal_commas(turbine):
         (["run", "turbine.csv", "-t", "power", "-n", "2", "--warm-start"], "--warm-start cannot be combined with"),
         (["run", "turbine.csv", "-t", "power", "--alarm-level", "1"], "alarm_level=1.0 is not accepted"),
         (["run", "turbine.csv", "-t", "power", "--share", "1/2"], "--share divides the keys: it needs --key"),
+        (["run", "turbine.csv", "-t", "power", "--workers", "2"], "--workers divides the keys: it needs --key"),
+        (
+            ["run", "turbine.csv", "-t", "power", "--key", "state", "--workers", "2", "--warm-start"],
+            "--workers cannot be combined with --warm-start",
+        ),
+        (
+            ["run", "turbine.csv", "-t", "power", "--key", "state", "--workers", "2", "--bad-rows", "stop"],
+            "--workers cannot be combined with --bad-rows stop",
+        ),
         (["run", "turbine.csv", "-t", "power", "--sequence", "n"], "--sequence works with mqtt:// feeds only"),
         (["run", "turbine.csv", "-t", "power", "--key", "states"], "column 'states': does not exist; did you mean"),
         (["run", "turbine.csv", "-n", "2", "-t", "power", "--key", "power"], "column 'power' is the key: it cannot be"),

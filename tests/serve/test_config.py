@@ -81,9 +81,9 @@ def test_a_file_without_feeds_and_bytes_that_are_not_text(tmp_path):
 
 
 def test_every_option_of_run_has_a_key():
-    # Several values make a list, --set a table; the others say how a terminal looks.
+    # Several values make a list, --set a table; the others say how a terminal looks, or need no page.
     renamed = {"target": "targets", "input": "inputs", "set": "model"}
-    of_terminals = {"feed", "report", "live", "serve", "quiet", "kin"}
+    of_terminals = {"feed", "report", "live", "serve", "quiet", "kin", "workers"}
     options = {renamed.get(name, name) for name in inspect.signature(run).parameters} - of_terminals
     assert options <= {field for field in FeedConfig.__dataclass_fields__}
 

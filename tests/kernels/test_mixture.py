@@ -24,7 +24,7 @@ def start(Q):
 def located(rng, Q):
     """Planes with locations and deviations; of some components, of some outputs of all components, none are known."""
     planes = np.full((5, M, Q), np.nan)
-    planes[0], planes[1] = rng.normal(size=(M, Q)), rng.uniform(0.1, 3.0, size=(M, Q))
+    planes[0], planes[1] = 0.1 * rng.normal(size=(M, Q)), rng.uniform(1.0, 1.5, size=(M, Q))
     planes[1][rng.random((M, Q)) < 0.1] = np.inf
     planes[1][:, rng.random(Q) < 0.1] = 0.0
     planes[0][rng.random((M, Q)) < 0.05] = 1e130
@@ -41,7 +41,7 @@ def test_rows_are_those_of_the_stack(Q, n_exact):
     work, scores, wanted_scores = np.empty((mix_rows(M, G), Q)), np.empty(Q), np.empty(Q)
     for _ in range(60):
         planes = located(rng, Q)
-        wanted, y = planes.copy(), rng.normal(size=Q) * rng.choice([1.0, 3.0])
+        wanted, y = planes.copy(), np.where(np.arange(Q) % 2, rng.normal(size=Q), rng.standard_t(2.0, Q))
         y[rng.random(Q) < 0.1] = np.nan
         stack_predict(0.0, tail_candidates(), *slow, wanted, np.empty(Q))
         mix(tail_candidates(), *fast, planes, work[:3])

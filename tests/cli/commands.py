@@ -96,7 +96,7 @@ def read(*arguments):
     return [json.loads(line) for line in call("read", *arguments)[0].splitlines()]
 
 
-def wait_for(happens, seconds=60.0):
+def wait_for(happens, seconds=120.0):
     end = time.monotonic() + seconds
     while not happens():
         assert time.monotonic() < end, "it did not happen"

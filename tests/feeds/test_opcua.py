@@ -35,14 +35,23 @@ def start_time(ahead=1):
     return now.replace(second=0, microsecond=0)
 
 
-def begin(feed, seconds=0.7):
-    """Let the subscription begin, and take the first values of the nodes."""
+def begin(feed, seconds=0.7, machines=()):
+    """Let the subscription begin, and take the first values of the nodes, those of more machines among them."""
     until, events = time.monotonic() + seconds, feed.events()
     found = []
-    while time.monotonic() < until:
+    while time.monotonic() < until or not has_begun(feed, machines):
+        assert time.monotonic() < until + LIMIT
         if (event := next(events)) is not None:
             found.append(event)
     return found
+
+
+def has_begun(feed, machines):
+    """Whether a first value of each node has come and was taken."""
+    nodes = {(key, column) for _, key, column in feed._nodes.values()}
+    return (
+        nodes | {(key, column) for key in machines for column in COLUMNS} <= set(feed._last) and feed._arrived.empty()
+    )
 
 
 def at(start, tenths):
@@ -148,7 +157,7 @@ def test_new_machines_are_found(server, opened, monkeypatch):
     begin(feed)
     start = start_time(5)
     write(server, start, [5], "T9")
-    begin(feed, 1.5)
+    begin(feed, machines=["T9"])
     write(server, start, [15, 25], "T9")
     rows = take(feed, 1)
     assert rows[0].key == "T9" and rows[0].values == {"power": 15.0, "wind": 15.0}

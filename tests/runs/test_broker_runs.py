@@ -57,7 +57,7 @@ def test_rows_from_kafka_and_forecasts_back(tmp_path):
         consumer.assign([TopicPartition("forecasts", part, 0) for part in parts])
         wanted = expected(tmp_path)
         n_expected = sum(map(len, wanted.values()))
-        found, deadline = {}, time.monotonic() + 30.0
+        found, deadline = {}, time.monotonic() + 120.0
         while len(found) < n_expected and time.monotonic() < deadline:
             message = consumer.poll(0.2)
             if message is not None and message.error() is None:

@@ -244,7 +244,7 @@ def follow(feed, n, appended):
     thread.start()
     began = time.monotonic()
     for event in feed.events():
-        assert time.monotonic() - began < 20
+        assert time.monotonic() - began < 120.0
         if event is not None:
             found.append(event)
         if len(found) == n:

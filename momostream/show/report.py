@@ -515,7 +515,7 @@ header p { color: var(--soft); margin: 0; max-width: 50rem; overflow-wrap: anywh
 time { white-space: nowrap; }
 section { background: var(--card); border: 1px solid var(--line); border-radius: 12px; padding: 1.3rem 1.4rem;
   margin-top: 1.4rem; }
-.tiles { display: grid; grid-template-columns: repeat(auto-fit, minmax(10.5rem, 1fr)); gap: .8rem; margin: 1.6rem 0 0; }
+.tiles { display: grid; grid-template-columns: repeat(auto-fit, minmax(8.6rem, 1fr)); gap: .8rem; margin: 1.6rem 0 0; }
 .tiles div { display: flex; flex-direction: column-reverse; justify-content: flex-end; background: var(--card);
   border: 1px solid var(--line); border-radius: 12px; padding: .8rem 1rem; }
 .tiles dt { color: var(--soft); font-size: .85rem; line-height: 1.3; }
@@ -527,7 +527,12 @@ img.wide { max-width: none; }
 figcaption { color: var(--soft); font-size: .92rem; margin-top: .5rem; max-width: 48rem; }
 .frame[hidden], #zoom[hidden] { display: none; }
 #zoom .u-title { font-size: .95rem; font-weight: 600; }
+#zoom > div { margin-bottom: 1.1rem; }
 #zoom .u-legend { font-size: .8rem; color: var(--soft); }
+#zoom .u-legend th, #zoom .u-legend td { border: 0; padding: 0 .15rem; min-width: 0; text-align: left; }
+#zoom .u-legend .u-series { margin-right: .8rem; }
+#zoom .u-legend .u-series:nth-child(2) { display: none; }
+#zoom .u-legend .u-series:nth-child(3) .u-marker { background: var(--accent); opacity: .22; }
 .scroll { overflow-x: auto; margin: .6rem 0; }
 table { border-collapse: collapse; width: 100%; font-size: .92rem; font-variant-numeric: tabular-nums; }
 caption { text-align: left; color: var(--soft); padding-bottom: .4rem; }

@@ -7,12 +7,14 @@
   const style = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
   const digits = (value) => (value === null || value === undefined ? "–" : String(Number(value.toPrecision(4))));
   const axis = { stroke: style("--soft"), grid: { stroke: style("--line"), width: 1 }, ticks: { show: false } };
-  // Marks of the time: the clock, and below it the day where it changes.
+  // Marks of the time: the clock, with seconds where minutes would repeat, and below it the day where it changes.
   const text = (seconds) => new Date(seconds * 1e3).toISOString();
+  const end = isTime && x.length > 1 && x[1] - x[0] < 60 ? 19 : 16;
   const marks = (plot, splits) => {
     let day = null;
+    const until = splits.length > 1 && splits[1] - splits[0] < 60 ? 19 : 16;
     return splits.map((at) => {
-      const today = text(at).slice(0, 10), clock = text(at).slice(11, 16);
+      const today = text(at).slice(0, 10), clock = text(at).slice(11, until);
       const mark = today === day ? clock : `${clock}\n${today}`;
       day = today;
       return mark;
@@ -23,17 +25,23 @@
   let charts = [];
   charts = targets.map(({ name, value, mean, lower, upper }) => {
     const show = (plot, number) => digits(number);
+    // Values and means decide what is seen: the wide intervals of the first rows must not flatten them.
+    const seen = [...value, ...mean].filter((each) => each !== null);
+    const least = Math.min(...seen), most = Math.max(...seen), room = 0.75 * (most - least || Math.abs(most) || 1);
+    const range = (plot, low, high) => uPlot.rangeNum(Math.max(low ?? 0, least - room), Math.min(high ?? 1, most + room), 0.06, true);
     const options = {
-      title: name, width: 600, height: 210, scales: { x: { time: isTime } }, tzDate: (seconds) => uPlot.tzDate(new Date(seconds * 1e3), "UTC"),
+      title: name, width: 600, height: 210, scales: { x: { time: isTime }, y: { range } }, tzDate: (seconds) => uPlot.tzDate(new Date(seconds * 1e3), "UTC"),
       cursor: { sync: { key: together.key, setSeries: false } },
       hooks: { setScale: [(plot, key) => key === "x" && follow(plot)] },
-      axes: [isTime ? { ...axis, values: marks } : axis, { ...axis, size: 64 }],
+      axes: [isTime ? { ...axis, space: 70, values: marks } : axis, { ...axis, size: 64 }],
       series: [
-        isTime ? { label: "time", value: (plot, at) => (at === null ? "–" : text(at).slice(0, 16).replace("T", " ")) } : { label: "row" },
+        isTime ? { label: "time", value: (plot, at) => (at === null ? "–" : text(at).slice(0, end).replace("T", " ")) } : { label: "row" },
         { label: "upper", value: show, stroke: "transparent", points: { show: false } },
-        { label: "lower", value: show, stroke: "transparent", points: { show: false } },
+        // One entry of the legend for both ends.
+        { label: `${level} interval`, value: (plot, low, _, at) => (low === null || at === null ? "–" : `${digits(low)} to ${digits(plot.data[1][at])}`),
+          stroke: "transparent", points: { show: false } },
         { label: "forecast", value: show, stroke: style("--accent"), width: 1.5, points: { show: false } },
-        { label: "value", value: show, stroke: style("--text"), width: 1, points: { show: true, size: 4 } },
+        { label: "value", value: show, stroke: style("--text"), width: 0.5, points: { show: true, size: 3, fill: style("--text") } },
       ],
       bands: [{ series: [1, 2], fill: `${style("--accent")}38` }],
     };

@@ -198,13 +198,16 @@ class BlendMixture(_LearntArrays):
 
     def rests(self, n_repeated: Array) -> Array:
         """Which series count as at rest, 1 or 0, given how often each has repeated its value."""
+        # A product with itself is the cheapest way to find that all is zero.
+        if not n_repeated.dot(n_repeated):
+            return np.zeros_like(n_repeated)
         return ((n_repeated > 0.0) & (self.n_rests >= ENOUGH_RESTS)).astype(np.float64)
 
     def count_rests(self, n_repeated: Array) -> None:
         """Count the series that are at rest; what was learnt so far is the beginning for both."""
-        resting = n_repeated > 0.0
-        if not resting.any():
+        if not n_repeated.dot(n_repeated):
             return
+        resting = n_repeated > 0.0
         before, self.n_rests = self.n_rests, self.n_rests + resting
         new = (before < ENOUGH_RESTS) & (self.n_rests >= ENOUGH_RESTS)
         if new.any():
@@ -221,7 +224,8 @@ class BlendMixture(_LearntArrays):
 
         The first entries of all arrays are then those in force; the same call again puts all back.
         """
-        if rests.any():
+        flat = rests.ravel()
+        if flat.dot(flat):
             exchange(rests, self.squares, self.masses, self.mixing, self.tails, self.outputs)
 
     def planes(self, blend: Array, middle: Array, last: Array, n_missing: Array, rests: Array) -> Array:
@@ -251,7 +255,7 @@ class BlendMixture(_LearntArrays):
         stds = np.empty_like(squares)
         if deviations(squares, masses, stds):
             stds = self._guessed(stds, masses[0] > 0.0, last)
-        if n_missing.any():
+        if n_missing.dot(n_missing):
             steps = np.arange(1, H + 1)[:, None] + n_missing.astype(np.int64)
             here = stds[:, np.minimum(steps, H) - 1, np.arange(self.n_series)]
             # Beyond the last step as for a random walk, but not beyond the deviation of the series itself.

@@ -16,6 +16,7 @@ from momostream.horizon.past import Past
 from momostream.horizon.regressions import OwnLags, WideLags
 from momostream.horizon.settings import CURVED, RESIDUAL, HorizonSettings
 from momostream.kernels.horizon import ENOUGH_TO_CUT
+from momostream.kernels.locate import begin_experts, end_experts
 from momostream.stream.circuits import Circuits
 from momostream.stream.tree import Tree
 
@@ -63,6 +64,8 @@ class Experts:
         self.horizon, self.n_series, self.n_inputs = settings.horizon, n_series, n_inputs
         self._settings, self._features = settings, features
         self._steps, n_outputs = np.arange(1, settings.horizon + 1), settings.horizon * n_series
+        # The last season that was asked for, and what `_back` has found.
+        self._season, self._rows_back = 0, 0 * self._steps
         self.own: OwnLags | None = None
         self.curved: CurvedLags | None = None
         self.wide: WideLags | None = None
@@ -166,23 +169,27 @@ class Experts:
         """
         H, P = self.horizon, self.n_series
         located = np.empty((len(self.names), H, P))
-        located[self.at["last"]] = past.values
-        located[self.at["season"]] = self._season_ago(past, seasons)
+        # The last value and the last season come first.
+        begin_experts(past.series, past.first, past.last, self._back(seasons), located)
         slopes = np.zeros((2, H, P, self.n_inputs))
         if self.own is not None:
             self.own.predict(past, ahead, located[self.at["own"]], slopes)
         if self.curved is not None:
             located[self.at["curved"]] = located[self.at["own"]][-1]
             self._correct(past, expected, located[self.at["curved"]][0])
-        if self.wide is not None:
-            located[self.at["wide"]] = past.values + expected.reshape(-1, H, P)
         if self.iterated is not None:
             self.iterated.predict(past, ahead, located[self.at["iterated"]])
-        for part, circuits in self.circuits.items():
-            located[self.at[part]] = self.base(part, past.values, located) + self._predict(circuits, point)
-        lowest, highest = past.reach()
-        np.maximum(located, lowest, out=located)
-        return np.minimum(located, highest, out=located), slopes
+        # Circuits come last, the plain ones before the others.
+        plain = self.at.get("plain", slice(0, 0))
+        stds = np.empty((sum(len(circuits.trees) for circuits in self.circuits.values()), H * P))
+        changes, at = located[len(located) - len(stds) :].reshape(len(stds), H * P), 0
+        for circuits in self.circuits.values():
+            own = slice(at, at + len(circuits.trees))
+            circuits.predict_trees(point, changes[own], stds[own])
+            at = own.stop
+        wide = self.at.get("wide", slice(0, 0))
+        end_experts(past.values, expected, wide.start, stds, plain.stop - plain.start, *past.reach(), located)
+        return located, slopes
 
     def _correct(self, past: Past, expected: Array, location: Array) -> None:
         """Add the curved corrections to forecasts ``(horizon, n_series)`` of the heavy regression on own lags."""
@@ -196,18 +203,13 @@ class Experts:
             past.series, past.inputs, past.first, past.last, self._features.seasonal_lags, own_end, wide_end, location
         )
 
-    def _predict(self, circuits: Circuits, point: Array) -> Array:
-        """Changes that circuits expect, ``(n_trees, horizon, n_series)``; none where they know nothing."""
-        n, H, P = len(circuits.trees), self.horizon, self.n_series
-        location, std = np.empty((2, n, H * P))
-        circuits.predict_trees(point, location, std)
-        return np.where(np.isfinite(std), location, 0.0).reshape(n, H, P)
-
-    def _season_ago(self, past: Past, seasons: tuple[int, ...]) -> Array:
-        """The values of the same phase of the last season; the last values, for all steps, where there is none."""
-        if not seasons:
-            return past.values
-        return past.earlier(seasons[0] * -(-self._steps // seasons[0]) - self._steps)
+    def _back(self, seasons: tuple[int, ...]) -> NDArray[np.int64]:
+        """How many rows ago each step had its phase in the last season; none for all steps, where there is none."""
+        season = seasons[0] if seasons else 0
+        if season != self._season:
+            self._season = season
+            self._rows_back = season * -(-self._steps // season) - self._steps if season else 0 * self._steps
+        return self._rows_back
 
     # ------------------------------------------------------------------ as plain data
 

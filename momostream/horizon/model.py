@@ -275,8 +275,7 @@ class HorizonModel:
         ring.points[slot, : len(point)] = point
         ring.seen[slot] = past.n_rows - 1
         if wide is not None:
-            ring.features[slot] = wide.cut(f)
-            ring.expected[slot] = wide.predict(ring.features[slot])
+            wide.expect(f, ring.features[slot], ring.expected[slot])
 
     @property
     def point(self) -> Array:

@@ -18,6 +18,7 @@ from momostream.horizon.restoring import check_own, check_part
 from momostream.kernels.forecasts import wide_learn
 from momostream.kernels.horizon import ENOUGH_TO_CUT, N_BASIC, own_learn, own_predict, own_solve
 from momostream.kernels.lags import LEVEL_PENALTY
+from momostream.kernels.locate import expect_wide
 from momostream.stream.ridge import DiscountedRidge
 
 __all__ = ["OwnLags", "WideLags"]
@@ -210,8 +211,8 @@ class WideLags(DiscountedRidge):
 
     def work(self) -> None:
         """Refresh the weights where that is due, for one penalty at a time."""
-        self._since = [n + 1 for n in self._since]
-        oldest = int(np.argmax(self._since))
+        self._since = since = [n + 1 for n in self._since]
+        oldest = since.index(max(since))
         if self.n_waiting == BATCH or self._since[oldest] > min(REFRESH, self.n_rows // 8):
             self._add_up()
             self._measure()
@@ -227,6 +228,10 @@ class WideLags(DiscountedRidge):
         # The larger penalty is for features that follow from each other to the last digit.
         self._solve(k, still, penalty, penalty + 1e-6 * self.A[0, 0] * usual)
         self._since[k] = 0
+
+    def expect(self, f: Array, cut: Array, expected: Array) -> None:
+        """Set the features of a row as `cut` gives them, and the changes of `predict`."""
+        expect_wide(f, self._largest, self.W, cut, expected)
 
     def predict(self, f: Array) -> Array:
         """Forecast changes, shape ``(2, horizon * n_series)``."""

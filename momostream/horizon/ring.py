@@ -125,6 +125,8 @@ class Ring:
         self.rests = np.zeros((H, P))
         self.kept, self.seen = np.full((2, H), -1)
         self._steps = np.arange(1, H + 1)
+        # Of forecasts one, two... rows ago, by the slot of a row.
+        self._slots = (np.arange(H)[:, None] - self._steps) % H
         self._recalled = Recalled(np.empty((H, P)), np.empty((K, H, P)), np.empty((5, M, H * P)))
 
     def is_kept(self, row: int) -> bool:
@@ -157,7 +159,7 @@ class Ring:
 
     def rests_of(self, row: int) -> Array:
         """Which series were at rest when the forecasts of a row were made, ``(horizon, n_series)``."""
-        return self.rests[(row - self._steps) % self.horizon]
+        return self.rests.take(self._slots[row % self.horizon], axis=0)
 
     def add_scores(self, row: int, scores: Array) -> None:
         """Keep the normal scores ``(horizon, n_series)`` of a row under the forecasts of it."""

@@ -14,6 +14,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from momostream.kernels.locate import smooth_fans
+
 __all__ = ["STRENGTHS", "Smoothing", "smoothing_matrices"]
 
 Array = NDArray[np.float64]
@@ -78,7 +80,7 @@ class Smoothing:
         self.losses = np.zeros((len(STRENGTHS), n_series))
         self.squares = np.zeros((2, horizon, n_series))
         self.kept = np.zeros((horizon, horizon, n_series))
-        self.n_seen = 0
+        self.n_seen, self._line = 0, np.empty(horizon)
         self._choose(np.zeros(n_series, dtype=np.int64))
 
     def _choose(self, chosen: NDArray[np.int64]) -> None:
@@ -91,9 +93,10 @@ class Smoothing:
         """Forecasts ``(horizon, n_series)``, smooth over the steps; themselves where that does not pay."""
         if self._matrices is None:
             return forecasts
-        # Multiplied together: one call instead of one for each.
-        smooth = np.array(forecasts).transpose(2, 0, 1).copy() @ self._matrices
-        return tuple(smooth.transpose(1, 2, 0))
+        rough = np.array(forecasts)
+        smooth = np.empty_like(rough)
+        smooth_fans(self._matrices, rough, self._line, smooth)
+        return tuple(smooth)
 
     def is_due(self) -> bool:
         """Count a forecast all of whose values have come; whether to learn from it."""

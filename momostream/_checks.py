@@ -263,12 +263,19 @@ def check_array(part: str, value: Any, shape: tuple[int | None, ...], dtype: DTy
     Traceback (most recent call last):
     ValueError: rows / X is float64 of shape (3, 2), expected float64 of shape (any, 4)
     """
-    expected = f"{np.dtype(dtype)} of shape ({', '.join('any' if n is None else str(n) for n in shape)})"
-    if not isinstance(value, np.ndarray):
-        raise ValueError(f"{part} is a {type(value).__name__}, expected {expected}")
-    fits = len(shape) == value.ndim and all(n in (None, size) for n, size in zip(shape, value.shape, strict=True))
-    if value.dtype != np.dtype(dtype) or not fits:
-        raise ValueError(f"{part} is {value.dtype} of shape {value.shape}, expected {expected}")
+    if isinstance(value, np.ndarray):
+        # Words only where they are needed: a model has a hundred arrays.
+        if value.dtype == dtype and len(shape) == value.ndim and all(map(_fits, shape, value.shape)):
+            return
+        found = f"{value.dtype} of shape {value.shape}"
+    else:
+        found = f"a {type(value).__name__}"
+    lengths = ", ".join("any" if n is None else str(n) for n in shape)
+    raise ValueError(f"{part} is {found}, expected {np.dtype(dtype)} of shape ({lengths})")
+
+
+def _fits(length: int | None, size: int) -> bool:
+    return length is None or length == size
 
 
 def check_indices(part: str, values: Any, start: int, stop: int) -> None:

@@ -24,6 +24,8 @@ __all__ = ["AUTO", "BOUNDS", "Bounds", "StreamingEstimator"]
 
 Array = NDArray[np.float64]
 
+# A target without bounds and transform.
+PLAIN = Target()
 #: Limits are found in what targets have shown.
 AUTO = "auto"
 Bounds = dict[Any, tuple[float | None, float | None] | tuple[float, float, str]] | str | None
@@ -99,10 +101,10 @@ class StreamingEstimator:
 
     def _columns_changed(self) -> None:
         names = self._targets.keys
-        targets = [self._limited.get(name, Target()) for name in names]
+        targets = [self._limited.get(name, PLAIN) for name in names]
         #: What targets are held to when they are learnt, and the scales of those that have a transform.
         self._map = TargetMap(targets, names)
-        self._scales = TargetMap([target if target.transform else Target() for target in targets], names)
+        self._scales = TargetMap([target if target.transform else PLAIN for target in targets], names)
         self._circles = Circles.of(names, self.bounds)
         self._screening.widen(len(self._inputs), len(names))
 
@@ -264,10 +266,10 @@ class StreamingEstimator:
         self._targets = Vocabulary.from_state(state[self._TARGETS_KEY])
         check_state("state", state, {"frozen": flag()})
         self._frozen = state["frozen"]
-        self._columns_changed()
         # Earlier versions had none.
         if "screening" in state:
             self._screening.restore(state["screening"], len(self._inputs), len(self._targets))
+        self._columns_changed()
         self._restore_learnt(state)
         if state["model"] is not None:
             self._model = self._restored_model(state["model"])

@@ -46,9 +46,10 @@ class Screening:
         for readings, n in ((self.inputs, n_inputs), (self.targets, n_targets)):
             if n > readings.n_columns:
                 readings.widen(n)
-        self.n_clipped = np.pad(self.n_clipped, (0, n_targets - len(self.n_clipped)))
-        self.angles = np.pad(self.angles, (0, n_targets - len(self.angles)), constant_values=np.nan)
-        self.shown.widen(n_targets)
+        if n_targets > len(self.n_clipped):
+            self.n_clipped = np.pad(self.n_clipped, (0, n_targets - len(self.n_clipped)))
+            self.angles = np.pad(self.angles, (0, n_targets - len(self.angles)), constant_values=np.nan)
+            self.shown.widen(n_targets)
 
     def screen(self, X: Array, Y: Array) -> None:
         """Make gross errors of rows NaN, in place."""

@@ -7,7 +7,9 @@ saved by its class and parameters and starts afresh.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Mapping
+from functools import cache
 from os import PathLike
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -138,8 +140,14 @@ def _fresh(kind: str, parameters: dict[str, Any]) -> SavedModel:
     return MOMoGPForecaster(**parameters)
 
 
+@cache
+def _parameters_of(kind: type[SavedModel]) -> tuple[str, ...]:
+    """Names of the parameters of a kind of model."""
+    return tuple(inspect.signature(kind).parameters)
+
+
 def _plain_parameters(model: SavedModel) -> dict[str, Any]:
-    parameters = dict(model._get_params())
+    parameters = {name: getattr(model, name) for name in _parameters_of(type(model))}
     for name in {"bounds", "transforms"} & parameters.keys():
         value = parameters[name]
         # Names of targets need not be strings.

@@ -149,7 +149,8 @@ class StreamingEstimator:
             # A transform has limits of its own.
             limits[:2, j] = (-np.inf, np.inf) if target.transform else (target.low, target.high)
             limits[2:, j] = 0.0
-        limits[:2, self._circles.columns], limits[2:, self._circles.columns] = [[-np.inf], [np.inf]], 0.0
+        if self._circles:
+            limits[:2, self._circles.columns], limits[2:, self._circles.columns] = [[-np.inf], [np.inf]], 0.0
         return limits
 
     def _wrap(self, limits: Array | None) -> Wrap | None:

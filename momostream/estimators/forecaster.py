@@ -362,7 +362,7 @@ class MOMoGPForecaster(ForecasterBatches, ForecasterInsight, Forecaster):
         if n_missing:
             times = np.asarray(time + (self._step or 0.0) * np.arange(-n_missing, 0), dtype=np.float64)
             self._model.skip(np.zeros((n_missing, 0)) if self._calendar is None else self._calendar.terms(times))
-        Y, X = (np.full((1, len(names)), np.nan) for names in (self._targets, self._inputs))
+        Y, X = np.empty((1, len(self._targets))), np.empty((1, len(self._inputs)))
         self._targets.encode(row.y, Y[0])
         self._inputs.encode(row.x, X[0])
         self._teach(self._screened(X, Y), X, time)

@@ -74,7 +74,7 @@ class IteratedLags:
         self.centre, self.squares = np.full(n_series, np.nan), np.zeros(n_series)
         self._find_origin()
         self.n_rows = self._since = 0
-        self._f, self._change = np.zeros(d), np.zeros(n_series)
+        self._f, self._change, self._turned = np.zeros(d), np.zeros(n_series), np.zeros((n_series + 1, d))
         self._own = [
             np.r_[0, 1 + p + n_series * np.arange(1 + self.n_changes), d - n_terms : d] for p in range(n_series)
         ]
@@ -156,7 +156,7 @@ class IteratedLags:
             return
         iterate(
             past.series, past.first, past.last, self.n_changes, ahead.terms[1:], self._origin,
-            *past.reach(), self._largest(), self.W, self._f, location,
+            *past.reach(), self._largest(), self.W, self._f, self._turned, location,
         )  # fmt: skip
 
     def predict_next(self, series: Array, now: int, terms: Array) -> Array:

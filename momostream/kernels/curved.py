@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 from momostream.kernels._compile import f8, i8, kernel, ro, rw, void, whole
+from momostream.kernels.scalar import cosine
 
 __all__ = ["COMMON", "N_OWN", "curved_columns", "curved_features", "curved_learn", "curved_note", "curved_predict"]
 
@@ -81,7 +82,7 @@ def curved_features(n_rows, Z, means, squares, frequencies, phases, F):
                 for k in range(waves.shape[0]):
                     waves[k] += z * row[k]
         for k in range(waves.shape[0]):
-            waves[k] = math.cos(waves[k])
+            waves[k] = cosine(waves[k])
 
 
 @kernel(void(f8, f8, ro(2), ro(2), ro(3), rw(1), rw(2), rw(2), rw(3), rw(3)))

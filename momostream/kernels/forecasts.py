@@ -211,9 +211,12 @@ def tempered_errors(values, errors, planes, tempered):
             away = abs(values[h, p] - planes[0, 3, q])
             least = 0.1 * planes[1, 4, q]
             # Written so that NaN stays.
-            size = math.sqrt(least if away < least else away)
-            for k in range(errors.shape[0]):
-                tempered[k, h, p] = errors[k, h, p] / size
+            tempered[0, h, p] = math.sqrt(least if away < least else away)
+    for k in range(errors.shape[0] - 1, -1, -1):
+        for h in range(values.shape[0]):
+            for p in range(P):
+                # The first, which holds the sizes until then, comes last.
+                tempered[k, h, p] = errors[k, h, p] / tempered[0, h, p]
 
 
 @kernel(void(ro(3), ro(3), rw(2)))
@@ -232,14 +235,16 @@ def keep_forecast(located, slopes, planes, kept_located, kept_slopes, kept_plane
     """Put a forecast into its slot of a ring, steps first: (H, K, P), (H, 2, P, D) and (H, 5, M, P)."""
     P = located.shape[2]
     for h in range(located.shape[1]):
-        for p in range(P):
-            for k in range(located.shape[0]):
+        for k in range(located.shape[0]):
+            for p in range(P):
                 kept_located[h, k, p] = located[k, h, p]
-            for k in range(slopes.shape[0]):
+        for k in range(slopes.shape[0]):
+            for p in range(P):
                 for d in range(slopes.shape[3]):
                     kept_slopes[h, k, p, d] = slopes[k, h, p, d]
-            for i in range(planes.shape[0]):
-                for m in range(planes.shape[1]):
+        for i in range(planes.shape[0]):
+            for m in range(planes.shape[1]):
+                for p in range(P):
                     kept_planes[h, i, m, p] = planes[i, m, h * P + p]
 
 

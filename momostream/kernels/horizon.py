@@ -121,13 +121,20 @@ def recall(
         made = now - h - 1
         slot = made % H
         is_known = made >= 0 and kept[slot] == made
+        value = values[h]
         for p in range(P):
-            values[h, p] = y[p] if is_known else math.nan
-            for k in range(K):
-                errors[k, h, p] = values[h, p] - located[slot, h, k, p]
-            for i in range(5):
-                for m in range(M):
-                    planes[i, m, h * P + p] = plane_ring[slot, h, i, m, p]
+            value[p] = y[p] if is_known else math.nan
+        for k in range(K):
+            made_by = located[slot, h, k]
+            error = errors[k, h]
+            for p in range(P):
+                error[p] = value[p] - made_by[p]
+        for i in range(5):
+            for m in range(M):
+                plane = plane_ring[slot, h, i, m]
+                now_here = planes[i, m, h * P : (h + 1) * P]
+                for p in range(P):
+                    now_here[p] = plane[p]
         if is_known:
             for d in range(D):
                 # The forecast was made as if the inputs stayed.
@@ -303,19 +310,22 @@ def own_predict(past, inputs, first, now, seasons, alike, ahead, reach, A, W, f,
                     slope[k, h, p, j] = w[start + j]
 
 
-@kernel(void(ro(3), i8, i8, i8, ro(2), ro(1), ro(1), ro(1), ro(1), ro(3), rw(1), rw(3)))
-def iterate(past, first, now, n_changes, ahead, centre, lowest, highest, largest, W, f, location):
+@kernel(void(ro(3), i8, i8, i8, ro(2), ro(1), ro(1), ro(1), ro(1), ro(3), rw(1), rw(2), rw(3)))
+def iterate(past, first, now, n_changes, ahead, centre, lowest, highest, largest, W, f, turned, location):
     """Set `location` (regressions, H, P): each step predicted from the steps before it, as if these had come.
 
     `W` (regressions, d, P) gives the next change from 1, the distances of all series from `centre` (P), their
     `n_changes` newest changes, those of the newest row first, and the calendar of the next row, `ahead` (H, n_terms).
     Values stay between `lowest` and `highest` (P), so that no path runs away, and features count up to `largest` (d).
-    `f` (d) is scratch. O(H d P).
+    `f` (d) and `turned` (P + 1, d) are scratch. O(H d P).
     """
     P = centre.shape[0]
     d = f.shape[0]
     start = d - ahead.shape[1]
     for k in range(W.shape[0]):
+        for i in range(d):
+            for p in range(P):
+                turned[p, i] = W[k, i, p]
         f[0] = 1.0
         for p in range(P):
             f[1 + p] = past[now, 0, p] - centre[p]
@@ -325,12 +335,11 @@ def iterate(past, first, now, n_changes, ahead, centre, lowest, highest, largest
         for h in range(location.shape[1]):
             for j in range(ahead.shape[1]):
                 f[start + j] = ahead[h, j]
-            for p in range(P):
-                location[k, h, p] = centre[p] + f[1 + p]
+            cut = turned[P]
             for i in range(d):
-                feature = min(max(f[i], -largest[i]), largest[i])
-                for p in range(P):
-                    location[k, h, p] += feature * W[k, i, p]
+                cut[i] = min(max(f[i], -largest[i]), largest[i])
+            for p in range(P):
+                location[k, h, p] = centre[p] + f[1 + p] + dot(cut, turned[p])
             for j in range(n_changes - 1, 0, -1):
                 for p in range(P):
                     f[1 + P * (1 + j) + p] = f[1 + P * j + p]

@@ -23,6 +23,7 @@ __all__ = [
     "TINY_SINGLE",
     "TO_INTEGER",
     "UNKNOWN",
+    "cosine",
     "decay",
     "dot",
     "log",
@@ -46,6 +47,9 @@ LOG2E = 1.4426950408889634
 LOG2_HIGH = 6.93145751953125e-1
 LOG2_LOW = 1.42860682030941723212e-6
 TO_INTEGER = 1.5 * 2.0**52
+# pi in two parts, the same way.
+PI_HIGH = 3.1415926516056060791015625
+PI_LOW = 1.984187159361081e-09
 # An exponent of zero, as it is stored, beside 2^52.
 EXPONENT_ZERO = 2.0**52 + 1023.0
 # The usual log scale of an expert before it has one.
@@ -115,3 +119,28 @@ def log(x):
     p = p * g + 1.0 / 3.0
     p = p * g + 1.0
     return e * LOG2 + 2.0 * f * p
+
+
+@kernel(f8(f8), reassociate=False)
+def cosine(x):
+    """Return cos(x) to about 1e-15, for x up to some thousands; without a branch, so that loops of it vectorise.
+
+    x = k pi + r with a whole number k, whose last bit is the sign of a Taylor polynomial in the square of r.
+    """
+    shifted = x * (1.0 / math.pi) + TO_INTEGER
+    k = shifted - TO_INTEGER
+    r = (x - k * PI_HIGH) - k * PI_LOW
+    g = r * r
+    p = 1.0 / 2432902008176640000.0
+    p = p * g - 1.0 / 6402373705728000.0
+    p = p * g + 1.0 / 20922789888000.0
+    p = p * g - 1.0 / 87178291200.0
+    p = p * g + 1.0 / 479001600.0
+    p = p * g - 1.0 / 3628800.0
+    p = p * g + 1.0 / 40320.0
+    p = p * g - 1.0 / 720.0
+    p = p * g + 1.0 / 24.0
+    p = p * g - 0.5
+    p = p * g + 1.0
+    sign = np.float64(shifted).view(np.int64) << np.int64(63)
+    return np.int64(np.float64(p).view(np.int64) ^ sign).view(np.float64)

@@ -410,7 +410,8 @@ def test_iterated_steps_are_those_of_rows_that_came(P, n_changes, n_terms, n_row
     lowest, highest, largest = np.full(P, -2.0), np.full(P, 2.5), rng.uniform(0.5, 2.0, d)
     location = np.empty((2, H, P))
     iterate(
-        past, first, len(past) - 1, n_changes, terms, centre, lowest, highest, largest, W, np.empty(d), location
+        past, first, len(past) - 1, n_changes, terms, centre, lowest, highest, largest, W, np.empty(d),
+        np.empty((P + 1, d)), location,
     )  # fmt: skip
     for k in range(2):
         expected = naive.iterated(past[first:, 0], n_changes, terms, centre, lowest, highest, largest, W[k])

@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from momostream.kernels.scalar import FARTHEST, decay, log
+from momostream.kernels.scalar import FARTHEST, cosine, decay, log
 
 # Interpreted code says what compiled code keeps to itself.
 pytestmark = pytest.mark.filterwarnings("ignore:overflow encountered", "ignore:invalid value encountered")
@@ -36,3 +36,11 @@ def test_log_is_the_logarithm():
         assert log(x) == pytest.approx(math.log(x), rel=4e-15, abs=1e-15)
     for x in 1.0 + np.concatenate([rng.uniform(-0.5, 1.0, 1000), 10 ** rng.uniform(-16, -1, 200)]):
         assert log(x) == pytest.approx(math.log(x), rel=1e-14, abs=3e-16)
+
+
+def test_cosine_is_that_of_the_library():
+    rng = np.random.default_rng(2)
+    turns = np.pi * np.concatenate([np.arange(-40, 41) / 2.0, rng.uniform(-2.0, 2.0, 500), rng.uniform(-1e3, 1e3, 500)])
+    for x in np.concatenate([[0.0, 1e-300], turns, np.nextafter(turns, np.inf)]):
+        assert cosine(x) == pytest.approx(math.cos(x), rel=0.0, abs=1e-15)
+    assert math.isnan(cosine(math.nan))

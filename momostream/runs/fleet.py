@@ -19,6 +19,7 @@ import numpy as np
 from momostream.estimators.monitor import MOMoGPMonitor
 from momostream.estimators.regressor import LEAST_PARAMETER, MOMoGPRegressor
 from momostream.estimators.vocabulary import Vocabulary
+from momostream.runs.fleet_frames import FleetFrames
 from momostream.storage.blocks import Packed, Parts
 from momostream.storage.keys import is_side_key, side_key
 from momostream.storage.restoring import check_fleet
@@ -50,7 +51,7 @@ class _LoadedModel:
         self.wait = self.left = 1
 
 
-class Fleet:
+class Fleet(FleetFrames):
     """Models by key: rows in, predictions out, as many in memory as the budget allows.
 
     Parameters

@@ -461,3 +461,18 @@ def test_plots_are_known_to_pyplot():
     with pytest.raises(ValueError, match="score='MAE' is not accepted: use one of 'MASE', 'scaled CRPS'"):
         found.plot("MAE")
     pyplot.close("all")
+
+
+@pytest.mark.parametrize(
+    ("index", "words", "last"),
+    [
+        (pd.date_range("2024-01-01", periods=90, freq="10min"), "minutes ahead", 60.0),
+        (pd.date_range("2024-01-01", periods=90, freq="h", tz="Europe/Berlin"), "hours ahead", 6.0),
+        (pd.RangeIndex(90), "steps ahead", 6.0),
+    ],
+)
+def test_plots_say_how_far_ahead_in_units_of_time(index, words, last):
+    frame = pd.DataFrame({"power": np.sin(np.arange(90.0) / 5)}, index=index)
+    figure = backtest(MOMoGPForecaster(horizon=6, experts=("last value",)), frame, step=30, progress=False).plot()
+    axes = figure.axes
+    assert (axes[-1].get_xlabel(), axes[0].lines[0].get_xdata()[-1]) == (words, pytest.approx(last))

@@ -9,8 +9,11 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from momostream.show.outline import named
 from momostream.show.plots.figures import GREY, GRID, PALETTE, figure_of, legend_above, new_panels, percent_text
+from momostream.show.plots.scores import ahead
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from momostream.estimators.backtest import Backtest
 
 __all__ = ["plot_backtest"]
@@ -50,12 +53,14 @@ def plot_backtest(result: Backtest, score: str = "MASE") -> Figure:
     rows = [score] + ([coverage] if coverage in scores else [])
     note = f"{len(names) - MOST_LINES} more series are not shown" if len(names) > MOST_LINES else ""
     axes = new_panels(len(rows), 1, 7.0, 1.9, note)
+    steps = scores.index.get_level_values("step").unique()
+    x, words = ahead(steps.to_numpy(), _step(result.forecasts))
     for column, ax in zip(rows, axes, strict=True):
         for name, colour in zip(names[:MOST_LINES], PALETTE, strict=False):
             line = scores[column].xs(name, level="series")
-            ax.plot(line.index, line, ".-", color=colour, lw=1.2, label=named(name, 24))
+            ax.plot(x[steps.get_indexer(line.index)], line, ".-", color=colour, lw=1.2, label=named(name, 24))
         ax.grid(color=GRID, lw=0.6)
-        ax.xaxis.set_major_locator(MaxNLocator(integer=True))
+        ax.xaxis.set_major_locator(MaxNLocator(integer=words == "steps ahead"))
     axes[0].set_ylabel(score)
     axes[0].set_ylim(bottom=0.0)
     if len(rows) > 1:
@@ -63,6 +68,14 @@ def plot_backtest(result: Backtest, score: str = "MASE") -> Figure:
         axes[1].set_ylabel(f"inside {percent_text(level)}")
         axes[1].set_ylim(0.0, 1.02)
         axes[1].yaxis.set_major_formatter(FuncFormatter(percent_text))
-    axes[-1].set_xlabel("steps ahead")
+    axes[-1].set_xlabel(words)
     legend_above(axes[0], 4)
     return figure_of(axes[0])
+
+
+def _step(forecasts: pd.DataFrame) -> float | None:
+    """Microseconds from one step to the next; None without dates, and for steps of different length, such as months."""
+    if not all(forecasts[name].dtype.kind == "M" for name in ("origin", "time")):
+        return None
+    steps = (forecasts["time"] - forecasts["origin"]).dt.total_seconds() / forecasts["step"]
+    return 1e6 * float(steps.median()) if steps.max() <= 1.001 * steps.min() else None

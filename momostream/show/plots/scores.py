@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-__all__ = ["plot_calibration", "plot_scores", "plot_steps"]
+__all__ = ["ahead", "plot_calibration", "plot_scores", "plot_steps"]
 
 # Lines of a drawing at most, before their mean is drawn instead.
 MOST_LINES = 6
@@ -111,10 +111,10 @@ def plot_steps(track: Track) -> Figure:
     if not track.n_scored:
         raise ValueError(NOTHING_SCORED)
     steps = np.asarray(track.by_step.index)
-    return _draw_scores(track, track.by_step, *_ahead(steps, track.step))
+    return _draw_scores(track, track.by_step, *ahead(steps, track.step))
 
 
-def _ahead(steps: NDArray[Any], step: float | None) -> tuple[NDArray[Any], str]:
+def ahead(steps: NDArray[Any], step: float | None) -> tuple[NDArray[Any], str]:
     """How far ahead steps are, in the largest unit that divides the axis, and the words for it."""
     if step is None:
         return steps, "steps ahead"

@@ -242,7 +242,7 @@ def test_a_run_over_opc_ua(server, tmp_path):
     command += ["--horizon", "2", "--set", "experts=('last value', 'own lags')", "-o", "out.jsonl", "--store", "run.db"]
     run = subprocess.Popen([*command, "--limit", "6"], cwd=tmp_path, stderr=subprocess.PIPE, text=True)
     # Its first values are those of its subscription: wait until that is there.
-    deadline, start, tenth = time.monotonic() + 60.0, start_time(8), 5
+    deadline, start, tenth = time.monotonic() + 3 * LIMIT, start_time(8), 5
     while run.poll() is None:
         assert time.monotonic() < deadline
         for machine in ("T1", "T2"):

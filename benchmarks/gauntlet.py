@@ -32,9 +32,9 @@ from benchmarks.tools.gauntlet_kills import Trial
 
 PARTS = ("kills", "files", "stores", "bytes", "histories", "feeds", "leaks", "threads")
 # Of each estimator; a history has 60 calls, every tenth 400: together a million.
-HISTORIES = {"regressor": 6400, "forecaster": 1600, "monitor": 2500, "table": 250}
-QUICK_HISTORIES = {"regressor": 8, "forecaster": 5, "monitor": 10, "table": 2}
-FILES, QUICK_FILES = 5000, 20
+HISTORIES = {"regressor": 6500, "forecaster": 750, "monitor": 3500, "table": 250}
+QUICK_HISTORIES = {"regressor": 60, "forecaster": 20, "monitor": 60, "table": 10}
+FILES, QUICK_FILES = 5000, 100
 STORES, QUICK_STORES = 500, 15
 BYTES, QUICK_BYTES = 10_000, 300
 # Kinds of kills: number of runs, whether memory is short, whether kills come in pairs; kills of one run.
@@ -187,7 +187,7 @@ def main() -> None:
     parser.add_argument("--kind", action="append", default=[], help="kinds of a part, all by default")
     parser.add_argument("--seed", type=int, help="this seed only; nothing is kept")
     parser.add_argument("--seeds", type=int, nargs=2, metavar=("FIRST", "STOP"), help="these seeds only")
-    parser.add_argument("--quick", action="store_true", help="a minute; nothing is kept")
+    parser.add_argument("--quick", action="store_true", help="two minutes; nothing is kept")
     options = parser.parse_args()
     # Leaves that start over say so, which hostile values make them do all the time.
     logging.getLogger("momostream").setLevel(logging.ERROR)

@@ -68,7 +68,7 @@ def _flatten(value: Any, parts: list[bytes]) -> None:
         parts.append(b"%s %d " % (kind.__name__.encode(), len(value)))
         for item in value:
             _flatten(item, parts)
-    elif isinstance(value, np.ndarray):
+    elif kind is np.ndarray:
         parts += (f"{value.dtype.str} {value.shape} ".encode(), value.tobytes())
     elif kind is float:
         parts.append(struct.pack("<cd", b"f", value))

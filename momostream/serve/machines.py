@@ -7,6 +7,7 @@ import json
 import math
 import time as clock
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -35,6 +36,7 @@ LEARNING_ROWS = 32
 N_SHARES = 120
 
 
+@lru_cache(10_000, typed=True)
 def machine_id(key: Any) -> str:
     """A short name of a key for addresses, whatever the key is.
 
@@ -80,6 +82,11 @@ class RowRing:
         else:
             self._rows[self._start] = row
             self._start = (self._start + 1) % size
+
+    @property
+    def newest(self) -> NDArray[Any]:
+        """The newest row."""
+        return np.asarray(self._rows[(self._start + self._n - 1) % len(self._rows)])
 
     def rows(self, n: int | None = None) -> NDArray[Any]:
         """The rows in order, or the last ``n``; a copy."""
@@ -357,7 +364,7 @@ class Machine:
 
     def newest_row(self) -> tuple[int, bytes]:
         """Number and bytes of the newest row, for the book."""
-        return self.last_number, self.stamps.rows(1).tobytes() + self.values.rows(1).tobytes()
+        return self.last_number, self.stamps.newest.tobytes() + self.values.newest.tobytes()
 
     def restore(self, rows: Sequence[bytes], about: dict[str, Any]) -> None:
         """Continue with rows of an earlier process."""

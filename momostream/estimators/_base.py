@@ -134,6 +134,13 @@ class StreamingEstimator:
         self._screening.shown.show(Y)
         return Y if self._map.is_plain else self._map.forward(Y)
 
+    def _screened_row(self, x: Array, y: Array) -> Array:
+        """As `_screened`, for one row."""
+        if self.screen and self._map.is_plain and not self._circles:
+            self._screening.screen_row(x, y)
+            return y
+        return self._screened(x[None], y[None])[0]
+
     @property
     def _range_rows(self) -> float:
         """Readings after which a series has shown its range, see `ShownLimits.limits`."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,14 +11,26 @@ from numpy.typing import NDArray
 from momostream._checks import check_array, check_whole, one_of
 from momostream.distributions.bounded import TargetMap
 from momostream.distributions.circular import Circles
+from momostream.kernels.book import AddressBook
+from momostream.kernels.door import doubt_inputs, screen_row
+from momostream.kernels.readings import N_STATE
 from momostream.stream.limits import ShownLimits
-from momostream.stream.readings import Readings
+from momostream.stream.readings import CODES, Readings
 
 __all__ = ["BEYOND", "Screening"]
 
 Array = NDArray[np.float64]
 
 BEYOND = one_of("clip", "error")
+
+
+class _Door(NamedTuple):
+    """Arrays by address for rows that come one by one; verdicts on the inputs of a row and the row, and of targets."""
+
+    book: AddressBook
+    table: NDArray[np.int64]
+    inputs: list[Array]
+    targets: list[Array]
 
 
 class Screening:
@@ -40,9 +52,11 @@ class Screening:
         self.inputs, self.targets = Readings(0), Readings(0)
         self.n_clipped, self.angles = np.zeros(0), np.zeros(0)
         self.shown = ShownLimits(0)
+        self._door: _Door | None = None
 
     def widen(self, n_inputs: int, n_targets: int) -> None:
         """Make room for more columns."""
+        self._door = None
         for readings, n in ((self.inputs, n_inputs), (self.targets, n_targets)):
             if n > readings.n_columns:
                 readings.widen(n)
@@ -57,6 +71,33 @@ class Screening:
         if X.shape[1]:
             self.inputs.screen(X, company)
         self.targets.screen(Y, company)
+
+    def screen_row(self, x: Array, y: Array) -> None:
+        """As `screen` and then `shown.show`, for one row of arrays ``(n_columns,)``."""
+        door = self._door or self._open_door()
+        if screen_row(x[None], y[None], door.table):
+            self.inputs.note(door.inputs[1], door.inputs[0])
+            self.targets.note(door.targets[1], door.targets[0])
+        # As with `screen`, inputs that do not exist are not counted.
+        self.inputs.n_rows += bool(len(x))
+        self.targets.n_rows += 1
+
+    def doubt(self, x: Array) -> None:
+        """Make inputs of a row ``(n_inputs,)`` NaN, in place, that would be set aside; nothing is remembered."""
+        doubt_inputs(x, (self._door or self._open_door()).table)
+
+    def _open_door(self) -> _Door:
+        (x_states, *inputs), (y_states, *targets) = self.inputs.row_arrays, self.targets.row_arrays
+        book = AddressBook(
+            CODES, x_states, y_states, np.zeros((1, 2)), inputs[0], targets[0], inputs[1], targets[1],
+            *self.shown.row_arrays, np.zeros(N_STATE),
+        )  # fmt: skip
+        self._door = _Door(book, book.table, inputs, targets)
+        return self._door
+
+    def __getstate__(self) -> dict[str, Any]:
+        # A copy has arrays of its own.
+        return {**self.__dict__, "_door": None}
 
     def unwrap(self, Y: Array, circles: Circles) -> None:
         """Take the angles of a row, shape ``(1, n_targets)``, at the turns nearest to the last ones, in place.
@@ -103,6 +144,7 @@ class Screening:
 
     def restore(self, state: Mapping[str, Any], n_inputs: int, n_targets: int) -> None:
         """Restore from `state`, that of so many columns."""
+        self._door = None
         self.inputs = Readings.from_state(state["inputs"], n_inputs, "screening / inputs")
         self.targets = Readings.from_state(state["targets"], n_targets, "screening / targets")
         check_array("screening / n_clipped", state["n_clipped"], (n_targets,))

@@ -280,7 +280,7 @@ class MOMoGPRegressor(RegressorBatches, base.MultiTargetRegressor):
             self._inputs.encode(x, self._x)
             self._targets.encode(y, self._y)
         if self._model is not None and not _is_missing(self._y):
-            self._learn(self._x, self._screened(self._x[None], self._y[None])[0], time)
+            self._learn(self._x, self._screened_row(self._x, self._y), time)
 
     def _learn(self, x: Array, y: Array, time: float | None) -> None:
         """Learn a row whose targets are on the scale of the model."""
@@ -357,7 +357,7 @@ class MOMoGPRegressor(RegressorBatches, base.MultiTargetRegressor):
             if model is None:
                 return {}
             if self.screen and not what_if and len(self._x):
-                self._screening.inputs.doubt(self._x)
+                self._screening.doubt(self._x)
             names, mean = self._targets.keys, model.predict(self._x, now)
             if not with_dist and self._scales.is_plain:
                 return dict(zip(names, self._held_mean(mean).tolist(), strict=True))

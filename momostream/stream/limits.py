@@ -59,6 +59,11 @@ class ShownLimits:
         """Take the next rows ``(n_rows, n_columns)``; NaN is missing."""
         show_rows(rows, self._shown)
 
+    @property
+    def row_arrays(self) -> tuple[Array]:
+        """What `show` changes, for `momostream.kernels.door`."""
+        return (self._shown,)
+
     def limits(self, range_rows: float = 0.0) -> Array:
         """Limits, see `momostream.distributions.limited`: shape ``(4, n_columns)``.
 

@@ -83,8 +83,9 @@ class StreamModel:
         self._x = self.circuits.point[1:]
         self._tree_location, self._tree_std = list(planes[LOCATION, :n]), list(planes[STD, :n])
         self._lag_location, self._lag_std = planes[LOCATION, n:], planes[STD, n:]
-        # The point that the planes are about, and the token of its prediction.
-        self._predicted, self._token = b"", NO_TOKEN
+        # Time and inputs that the planes are about, and the token of their prediction.
+        self._predicted: tuple[float, bytes] | None = None
+        self._token = NO_TOKEN
         self._fused = None
         if self.lags is not None and self._is_stacked:
             self._fused = FusedRow(self.circuits, self.lags, self.stack, self.inputs)
@@ -124,19 +125,20 @@ class StreamModel:
     def predict(self, x: Array, time: float) -> Array:
         """Mean of each output at ``x``; NaN is a missing input. The array is overwritten by the next call."""
         circuits = self.circuits
-        point = circuits.point
-        point[0] = time
-        self._x[:] = x
-        # A product with itself is the cheapest way to find a NaN.
-        if math.isnan(point.dot(point)):
-            gaps = np.isnan(point)
-            point[gaps] = np.concatenate([[0.0], self.inputs.guess])[gaps]
-        key = point.tobytes()
-        if key != self._predicted or not circuits.holds(self._token):
+        # Missing inputs are guessed from the rows learnt so far: as long as no other is learnt, the guess is the same.
+        given = time, x.tobytes()
+        if given != self._predicted or not circuits.holds(self._token):
+            point = circuits.point
+            point[0] = time
+            self._x[:] = x
+            # A product with itself is the cheapest way to find a NaN.
+            if math.isnan(point.dot(point)):
+                gaps = np.isnan(point)
+                point[gaps] = np.concatenate([[0.0], self.inputs.guess])[gaps]
             self._token = next_token()
             if self._fused is None or not self._fused.predict(self._token):
                 self._predict_in_parts()
-            self._predicted = key
+            self._predicted = given
         return self.stack.mean if self._is_stacked else self._shares() @ self.stack.planes[LOCATION]
 
     def _predict_in_parts(self) -> None:

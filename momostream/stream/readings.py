@@ -29,7 +29,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from momostream.kernels.readings import CODE, JUMP, N_STATE, STUCK, doubt_row, screen_rows
+from momostream.kernels.readings import CODE, JUMP, N_STATE, STUCK, screen_rows
 from momostream.stream.restoring import check_readings
 
 __all__ = ["Readings"]
@@ -82,7 +82,6 @@ class Readings:
         self._states = np.zeros((n_columns, N_STATE))
         self.counts = np.zeros((3, n_columns))
         self.newest = np.full((3, n_columns), np.nan)
-        self._verdicts, self._scratch = np.zeros((1, n_columns)), np.zeros(N_STATE)
 
     @property
     def n_columns(self) -> int:
@@ -97,21 +96,28 @@ class Readings:
         """
         if company is None:
             company = np.zeros((len(rows), 2))
-        given = rows.copy()
-        verdicts = self._verdicts if len(rows) == 1 else np.zeros(rows.shape)
-        n_bad = 0
-        if screen_rows(CODES, rows, self._states, company, verdicts):
-            for i, j in np.argwhere(verdicts):
-                self.counts[int(verdicts[i, j]) - 1, j] += 1.0
-                if verdicts[i, j] != STUCK:
-                    n_bad += 1
-                    self.newest[:, j] = self.n_rows + i, given[i, j], verdicts[i, j]
+        given, verdicts = rows.copy(), np.zeros(rows.shape)
+        n_bad = self.note(given, verdicts) if screen_rows(CODES, rows, self._states, company, verdicts) else 0
         self.n_rows += len(rows)
         return n_bad
 
-    def doubt(self, row: Array) -> None:
-        """Make readings of a row ``(n_columns,)`` NaN, in place, that would be set aside; nothing is remembered."""
-        doubt_row(CODES, self._states, np.zeros(2), self._scratch, row)
+    def note(self, given: Array, verdicts: Array) -> int:
+        """Count readings of screened rows that were not good; returns how many were set aside.
+
+        ``n_rows`` still is the number of the first of these rows.
+        """
+        n_bad = 0
+        for i, j in np.argwhere(verdicts):
+            self.counts[int(verdicts[i, j]) - 1, j] += 1.0
+            if verdicts[i, j] != STUCK:
+                n_bad += 1
+                self.newest[:, j] = self.n_rows + i, given[i, j], verdicts[i, j]
+        return n_bad
+
+    @property
+    def row_arrays(self) -> tuple[Array, Array, Array]:
+        """States, and room for the verdicts on a row and for the row, for `momostream.kernels.door`."""
+        return self._states, np.zeros((1, self.n_columns)), np.zeros((1, self.n_columns))
 
     def widen(self, n_columns: int) -> None:
         """Make room for more columns."""

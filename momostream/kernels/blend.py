@@ -9,7 +9,6 @@ import math
 
 from momostream.kernels._compile import f8, i8, kernel, ro, rw, void
 from momostream.kernels.horizon import ENOUGH_TO_CUT
-from momostream.kernels.scalar import decay
 
 __all__ = ["LEAST_BLEND", "NEAREST", "OLDEST", "blend_common", "blend_learn", "blend_solve", "blend_trials"]
 
@@ -185,6 +184,26 @@ def _multiply(M, w, product):
             j += 1
 
 
+@kernel(f8(f8))
+def _small_exp(x):
+    """Return exp(x) for x between -1 and 1: the eighth power of a Taylor polynomial of exp(x / 8)."""
+    r = 0.125 * x
+    p = 1.0 / 3628800.0
+    p = p * r + 1.0 / 362880.0
+    p = p * r + 1.0 / 40320.0
+    p = p * r + 1.0 / 5040.0
+    p = p * r + 1.0 / 720.0
+    p = p * r + 1.0 / 120.0
+    p = p * r + 1.0 / 24.0
+    p = p * r + 1.0 / 6.0
+    p = p * r + 0.5
+    p = p * r + 1.0
+    p = p * r + 1.0
+    p *= p
+    p *= p
+    return p * p
+
+
 @kernel(void(f8, ro(3), ro(1), rw(2), rw(2), rw(2)))
 def _descend(caution, M, trials, w, pull, sums):
     """One multiplicative step of the weights `w` (K, H); the rest is as in `blend_solve`."""
@@ -209,13 +228,14 @@ def _descend(caution, M, trials, w, pull, sums):
         out = pull[k]
         for h in range(H):
             whole[h] += own[h] * out[h]
+    for h in range(H):
+        whole[h] = 1.0 / whole[h]
     for k in range(K):
         own = w[k]
         out = pull[k]
         for h in range(H):
-            # exp(gain / 2) with a gain of at most 2.
-            gain = min(max(1.0 - out[h] / whole[h], -2.0), 2.0)
-            own[h] = max(own[h] * math.e * decay(1.0 - 0.5 * gain), LEAST_BLEND)
+            gain = min(max(1.0 - out[h] * whole[h], -2.0), 2.0)
+            own[h] = max(own[h] * _small_exp(0.5 * gain), LEAST_BLEND)
             total[h] += own[h]
     for h in range(H):
         total[h] = 1.0 / total[h]

@@ -147,7 +147,7 @@ class HorizonModel:
             return
         self.inputs.see(x)
         terms = self._ahead.terms[0]
-        self.past.append(y, np.concatenate([x, self.inputs.bend(x, terms), terms]))
+        self.past.append(y, np.concatenate([x, self.inputs.bend(x, terms), terms]) if x.size else terms)
         if now:
             self._learn_forecasts(y, now)
         if now >= H and self.ring.seen[now % H] == now - H:

@@ -127,7 +127,7 @@ class Ring:
         self._steps = np.arange(1, H + 1)
         # Of forecasts one, two... rows ago, by the slot of a row.
         self._slots = (np.arange(H)[:, None] - self._steps) % H
-        self._recalled = Recalled(np.empty((H, P)), np.empty((K, H, P)), np.empty((5, M, H * P)))
+        self._recalled = Recalled(np.empty((H, P)), np.empty((K, H, P)), np.zeros((5, M, H * P)))
 
     def is_kept(self, row: int) -> bool:
         """Whether the forecast of a row is learnt from.

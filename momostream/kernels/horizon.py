@@ -112,7 +112,7 @@ def recall(
     with the change of the inputs since then, a third as the second; `plane_ring` (H, H, 5, M, P) the planes of the
     mixtures, whose components move by `blend_slope` (H, H, P, D) unless they stand still (M) in a series that `rests`
     (H, P). The row is at the position `last` of `inputs` (rows, 2, D or more). Sets `values` (H, P), NaN where nothing
-    was forecast or `y` is missing, `errors` (K, H, P) and `planes` (5, M, H P).
+    was forecast or `y` is missing, `errors` (K, H, P) and, where something was forecast, `planes` (5, M, H P).
     """
     H, K, P = located.shape[1], located.shape[2], located.shape[3]
     D = sloped.shape[4]
@@ -129,13 +129,13 @@ def recall(
             error = errors[k, h]
             for p in range(P):
                 error[p] = value[p] - made_by[p]
-        for i in range(5):
-            for m in range(M):
-                plane = plane_ring[slot, h, i, m]
-                now_here = planes[i, m, h * P : (h + 1) * P]
-                for p in range(P):
-                    now_here[p] = plane[p]
         if is_known:
+            for i in range(5):
+                for m in range(M):
+                    plane = plane_ring[slot, h, i, m]
+                    now_here = planes[i, m, h * P : (h + 1) * P]
+                    for p in range(P):
+                        now_here[p] = plane[p]
             for d in range(D):
                 # The forecast was made as if the inputs stayed.
                 change = inputs[last, 0, d] - inputs[last - h - 1, 0, d]

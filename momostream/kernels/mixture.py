@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 
-from momostream.kernels._compile import f8, kernel, ro, rw, void
+from momostream.kernels._compile import f8, i8, kernel, ro, rw, void
 from momostream.kernels.scalar import UNKNOWN, decay, log
 from momostream.kernels.stack import (
     CDF_PER_UNIT,
@@ -29,15 +29,13 @@ from momostream.kernels.stack import (
 
 __all__ = ["mix", "mix_learn", "mix_rows"]
 
-# Rows of scratch for each output, beside two for each component and two for each tail.
-N_ROWS = 9
-# What is done about an output: its target is learnt, it has nothing to learn from, or it is left to `stack_learn`.
-LEARNS, WAITS, LEFT = 1.0, 0.0, -1.0
+# Rows of scratch for each output, beside ten for each component and two for each tail.
+N_ROWS = 14
 
 
 def mix_rows(n_components: int, n_tails: int) -> int:
     """Rows of the scratch of `mix_learn`."""
-    return N_ROWS + 2 * n_components + 2 * n_tails
+    return N_ROWS + 10 * n_components + 2 * n_tails
 
 
 @kernel(void(ro(2), ro(3), ro(4), ro(2), rw(3), rw(2)))
@@ -84,32 +82,57 @@ def mix(candidates, mixing, tails, outputs, planes, work):
             weight[q] = weight[q] / total[q] if total[q] > 0.0 else 1.0 / M
 
 
-@kernel(void(ro(1), ro(3), ro(3), rw(2), rw(1), rw(1)))
-def _begin(y, mixing, planes, outputs, state, young):
-    """Set the `state` (Q) of each output, and note the targets of those that are not left."""
+@kernel(i8(ro(1), ro(3), ro(3), rw(2), rw(1), rw(1), rw(1)))
+def _begin(y, mixing, planes, outputs, where, left, scores):
+    """Note targets and return how many teach something; the first so many of `where` (Q) are their outputs.
+
+    `left` (Q) gets the targets of outputs with a component that has no tail to learn, and NaN for all others.
+    """
     M = planes.shape[1]
+    n = 0
     for q in range(y.shape[0]):
-        state[q] = WAITS
+        left[q] = math.nan
+        scores[q] = math.nan
+        if math.isnan(y[q]):
+            continue
+        is_exact = False
+        knows = False
         for k in range(M):
-            if mixing[2, k, q] == EXACT:
-                state[q] = LEFT
-        if state[q] == LEFT or math.isnan(y[q]):
+            is_exact = is_exact or mixing[2, k, q] == EXACT
+            knows = knows or (0.0 < planes[STD, k, q] < math.inf and planes[WEIGHT, k, q] > 0.0)
+        if is_exact:
+            left[q] = y[q]
             continue
         outputs[1, q] += 1.0
-        seen = outputs[1, q]
-        young[q] = 1.0 / (1.0 + seen)
         away = y[q] - outputs[2, q]
-        outputs[2, q] += away / seen
-        outputs[3, q] += (away * (y[q] - outputs[2, q]) - outputs[3, q]) / seen
+        outputs[2, q] += away / outputs[1, q]
+        outputs[3, q] += (away * (y[q] - outputs[2, q]) - outputs[3, q]) / outputs[1, q]
         # No component can have known the units of an output before its first target.
-        if seen > 1.0:
-            for k in range(M):
-                if 0.0 < planes[STD, k, q] < math.inf and planes[WEIGHT, k, q] > 0.0:
-                    state[q] = LEARNS
+        if knows and outputs[1, q] > 1.0:
+            where[n] = q
+            n += 1
+    return n
 
 
-@kernel(void(ro(1), ro(2), ro(2), ro(3), ro(3), rw(2), rw(1), rw(1), rw(1), rw(1), rw(2), rw(2)))
-def _densities(y, candidates, cdf, mixing, planes, outputs, largest, density, below, size, likelihood, squares):
+@kernel(void(ro(1), ro(1), ro(3), ro(2), ro(3), rw(1), rw(3), rw(2), rw(3)))
+def _gather(where, y, mixing, outputs, planes, some_y, some_mixing, some_outputs, some_planes):
+    """Copy targets and what is known of the outputs `where` (n)."""
+    for i in range(where.shape[0]):
+        some_y[i] = y[int(where[i])]
+    for j in range(outputs.shape[0]):
+        for i in range(where.shape[0]):
+            some_outputs[j, i] = outputs[j, int(where[i])]
+    for k in range(mixing.shape[1]):
+        for j in range(3):
+            for i in range(where.shape[0]):
+                some_mixing[j, k, i] = mixing[j, k, int(where[i])]
+        for j in range(planes.shape[0]):
+            for i in range(where.shape[0]):
+                some_planes[j, k, i] = planes[j, k, int(where[i])]
+
+
+@kernel(void(ro(1), ro(2), ro(2), ro(3), ro(3), rw(1), rw(1), rw(1), rw(1), rw(2), rw(2)))
+def _densities(y, candidates, cdf, mixing, planes, largest, density, below, size, likelihood, squares):
     """Set the densities of components relative to the largest, that of the mixture, and the probability below `y`."""
     M = planes.shape[1]
     Q = planes.shape[2]
@@ -150,22 +173,20 @@ def _densities(y, candidates, cdf, mixing, planes, outputs, largest, density, be
             below[q] += weight[q] * interpolate(cdf[int(mixing[2, k, q])], size[q], -CDF_REACH, CDF_PER_UNIT)
 
 
-@kernel(void(ro(2), ro(1), ro(1), rw(1)))
-def _score(outputs, state, below, scores):
+@kernel(void(ro(1), rw(1)))
+def _score(below, scores):
     """Set the normal scores of probabilities, to about 4e-4, as `stack_learn` does."""
-    for q in range(state.shape[0]):
+    for q in range(below.shape[0]):
         u = min(max(below[q], 1e-9), 1.0 - 1e-9)
         t = math.sqrt(-2.0 * log(min(u, 1.0 - u)))
         away = t - (2.515517 + t * (0.802853 + t * 0.010328)) / (
             1.0 + t * (1.432788 + t * (0.189269 + t * 0.001308))
         )  # fmt: skip
-        if state[q] != LEFT:
-            settled = state[q] == LEARNS and outputs[1, q] > SETTLED
-            scores[q] = (-away if u < 0.5 else away) if settled else math.nan
+        scores[q] = -away if u < 0.5 else away
 
 
-@kernel(void(f8, f8, f8, ro(1), ro(2), ro(2), ro(1), rw(1), rw(1), rw(3), rw(2), ro(3)))
-def _weigh(eta, floor, scale_step, state, likelihood, squares, density, pull, total, mixing, outputs, planes):
+@kernel(void(f8, f8, f8, ro(2), ro(2), ro(1), rw(1), rw(1), rw(3), rw(2), ro(3)))
+def _weigh(eta, floor, scale_step, likelihood, squares, density, pull, total, mixing, outputs, planes):
     """Move weights by a step of expectation-maximisation, and the common scale by what all components together say."""
     M = planes.shape[1]
     Q = planes.shape[2]
@@ -184,15 +205,15 @@ def _weigh(eta, floor, scale_step, state, likelihood, squares, density, pull, to
         for q in range(Q):
             # In proportion to the learnt weight, as the share is.
             grown = max(1.0 + eta * (own[q] / density[q] - 1.0), 0.5) if weight[q] > 1e-12 else 1.0
-            learnt[q] = max(learnt[q] * grown, floor) if state[q] == LEARNS else learnt[q]
+            learnt[q] = max(learnt[q] * grown, floor)
         for q in range(Q):
             total[q] += learnt[q]
     for k in range(M):
         learnt = mixing[0, k]
         for q in range(Q):
-            learnt[q] = learnt[q] / total[q] if state[q] == LEARNS else learnt[q]
+            learnt[q] = learnt[q] / total[q]
     for q in range(Q):
-        if state[q] == LEARNS and outputs[1, q] > SETTLED:
+        if outputs[1, q] > SETTLED:
             outputs[0, q] = min(max(outputs[0, q] + scale_step * pull[q], -3.0), 3.0)
 
 
@@ -221,66 +242,103 @@ def _fit_tails(tail_step, tail_discount, candidates, young, square, step, best, 
             fit[q] = own[q] if g == 0 else max(fit[q], own[q])
 
 
-@kernel(void(ro(1), ro(1), ro(2), ro(2), rw(3), rw(4), rw(2), rw(3), rw(1), rw(2), rw(1)))
-def mix_learn(rates, y, candidates, cdf, mixing, tails, outputs, planes, likelihood, work, scores):
-    """Learn the targets `y` (Q) of the mixtures that `mix` has made; all is that of `stack_learn`.
-
-    Outputs with a component that has no tail to learn are left to it. `work` (`mix_rows`, Q) is scratch, and so is
-    `likelihood` (M).
-    """
-    eta, floor, tail_step, tail_discount, scale_step, usual_step = (
-        rates[0], rates[1], rates[2], rates[3], rates[4], rates[5],
-    )  # fmt: skip
-    M = planes.shape[1]
-    Q = planes.shape[2]
+@kernel(void(ro(1), ro(2), ro(1), ro(1), ro(3), rw(3), rw(4), rw(2), rw(1), rw(2), rw(2), rw(1), rw(1), rw(1)))
+def _learn_tails(
+    rates, candidates, where, y, planes, mixing, tails, squares, young, factors, fits, step, best, fit
+):  # fmt: skip
+    """Learn usual scales and tails of the outputs `where` (n); `tails` are those of all outputs."""
+    usual_step = rates[5]
     G = candidates.shape[1]
-    state = work[0]
-    young = work[1]
-    pull = work[2]
-    density = work[3]
-    below = work[4]
-    size = work[5]
-    step = work[6]
-    best = work[7]
-    fit = work[8]
-    densities = work[N_ROWS : N_ROWS + M]
-    squares = work[N_ROWS + M : N_ROWS + 2 * M]
-    factors = work[N_ROWS + 2 * M : N_ROWS + 2 * M + G]
-    fits = work[N_ROWS + 2 * M + G : N_ROWS + 2 * M + 2 * G]
-    _begin(y, mixing, planes, outputs, state, young)
-    left = 0
-    for q in range(Q):
-        size[q] = y[q] if state[q] == LEFT else math.nan
-        left += 1 if state[q] == LEFT else 0
-    if left:
-        stack_learn(rates, size, candidates, cdf, mixing, tails, outputs, planes, likelihood, scores)
-    _densities(y, candidates, cdf, mixing, planes, outputs, pull, density, below, size, densities, squares)
-    _score(outputs, state, below, scores)
-    _weigh(eta, floor, scale_step, state, densities, squares, density, pull, size, mixing, outputs, planes)
-    for k in range(M):
+    for k in range(planes.shape[1]):
         location = planes[LOCATION, k]
         std = planes[STD, k]
         scale = planes[SCALE, k]
         usual = mixing[1, k]
-        learns = below
+        tail = mixing[2, k]
         square = squares[k]
-        for q in range(Q):
-            learns[q] = 1.0 if state[q] == LEARNS and 0.0 < std[q] < math.inf else 0.0
-        for q in range(Q):
-            new = log(scale[q])
-            new = new if usual[q] == UNKNOWN else usual[q] + max(usual_step, young[q]) * (new - usual[q])
-            usual[q] = new if learns[q] > 0.0 else usual[q]
-        for q in range(Q):
-            z = min(max((y[q] - location[q]) / std[q], -1e15), 1e15)
-            square[q] = z * z
-        for q in range(Q):
+        for i in range(y.shape[0]):
+            new = log(scale[i])
+            new = new if usual[i] == UNKNOWN else usual[i] + max(usual_step, young[i]) * (new - usual[i])
+            usual[i] = new if 0.0 < std[i] < math.inf else usual[i]
+        for i in range(y.shape[0]):
+            z = min(max((y[i] - location[i]) / std[i], -1e15), 1e15)
+            square[i] = z * z
+        for i in range(y.shape[0]):
+            q = int(where[i])
             for g in range(G):
-                factors[g, q] = tails[0, k, q, g]
-                fits[g, q] = tails[1, k, q, g]
-        _fit_tails(tail_step, tail_discount, candidates, young, square, step, best, fit, factors, fits)
-        for q in range(Q):
-            if learns[q] > 0.0:
-                mixing[2, k, q] = best[q]
+                factors[g, i] = tails[0, k, q, g]
+                fits[g, i] = tails[1, k, q, g]
+        _fit_tails(rates[2], rates[3], candidates, young, square, step, best, fit, factors, fits)
+        for i in range(y.shape[0]):
+            if 0.0 < std[i] < math.inf:
+                tail[i] = best[i]
+                q = int(where[i])
                 for g in range(G):
-                    tails[0, k, q, g] = factors[g, q]
-                    tails[1, k, q, g] = fits[g, q]
+                    tails[0, k, q, g] = factors[g, i]
+                    tails[1, k, q, g] = fits[g, i]
+
+
+@kernel(void(ro(1), ro(1), ro(2), ro(2), rw(3), rw(4), rw(2), rw(3), rw(1), rw(2), rw(1)))
+def mix_learn(rates, y, candidates, cdf, mixing, tails, outputs, planes, likelihood, work, scores):
+    """Learn the targets `y` (Q) of the mixtures that `mix` has made; all is that of `stack_learn`.
+
+    Outputs with a component that has no tail to learn are left to it. Of those whose target is missing nothing is
+    computed. `work` (`mix_rows`, Q) is scratch, and so is `likelihood` (M).
+    """
+    M = planes.shape[1]
+    G = candidates.shape[1]
+    left = work[1]
+    n = _begin(y, mixing, planes, outputs, work[0], left, scores)
+    exact = False
+    for q in range(y.shape[0]):
+        exact = exact or not math.isnan(left[q])
+    if exact:
+        stack_learn(rates, left, candidates, cdf, mixing, tails, outputs, planes, likelihood, work[2])
+        for q in range(y.shape[0]):
+            if not math.isnan(left[q]):
+                scores[q] = work[2, q]
+    if n == 0:
+        return
+    where = work[0, :n]
+    some_y = work[2, :n]
+    young = work[3, :n]
+    density = work[4, :n]
+    below = work[5, :n]
+    free = work[6, :n]
+    more = work[7, :n]
+    third = work[8, :n]
+    flat = work.reshape(work.size)[9 * y.shape[0] :]
+    some_outputs = flat[: 4 * n].reshape(4, n)
+    flat = flat[4 * n :]
+    some_mixing = flat[: 3 * M * n].reshape(3, M, n)
+    flat = flat[3 * M * n :]
+    some_planes = flat[: 5 * M * n].reshape(5, M, n)
+    flat = flat[5 * M * n :]
+    densities = flat[: M * n].reshape(M, n)
+    flat = flat[M * n :]
+    squares = flat[: M * n].reshape(M, n)
+    flat = flat[M * n :]
+    factors = flat[: G * n].reshape(G, n)
+    fits = flat[G * n : 2 * G * n].reshape(G, n)
+    _gather(where, y, mixing, outputs, planes, some_y, some_mixing, some_outputs, some_planes)
+    for i in range(n):
+        young[i] = 1.0 / (1.0 + some_outputs[1, i])
+    _densities(some_y, candidates, cdf, some_mixing, some_planes, free, density, below, more, densities, squares)
+    _score(below, third)
+    for i in range(n):
+        # The very first distributions are guesses: their scores say nothing about how outputs go together.
+        if some_outputs[1, i] > SETTLED:
+            scores[int(where[i])] = third[i]
+    _weigh(
+        rates[0], rates[1], rates[4], densities, squares, density, free, more, some_mixing, some_outputs, some_planes
+    )
+    _learn_tails(
+        rates, candidates, where, some_y, some_planes, some_mixing, tails, squares, young, factors, fits, free, more,
+        third,
+    )  # fmt: skip
+    for i in range(n):
+        outputs[0, int(where[i])] = some_outputs[0, i]
+    for j in range(3):
+        for k in range(M):
+            for i in range(n):
+                mixing[j, k, int(where[i])] = some_mixing[j, k, i]

@@ -37,6 +37,8 @@ __all__ = [
     "time_text",
 ]
 
+# A spreadsheet takes texts that begin so for formulas.
+FORMULA_SIGNS = frozenset("=+-@\t\r\n")
 FORMATS = ("csv", "jsonl")
 SIDES = ("mean", "lower", "upper")
 # Bytes by which a file is recognised.
@@ -314,12 +316,30 @@ def _open(target: str | os.PathLike[str] | BinaryIO, after: Written | None) -> t
 
 
 def _csv_line(cells: list[str]) -> str:
+    cells = [_as_text(cell) for cell in cells]
     line = ",".join(cells)
     if '"' in line or len(cells) != line.count(",") + 1 or "\n" in line or "\r" in line:
         text = io.StringIO()
         csv.writer(text, lineterminator="").writerow(cells)
         line = text.getvalue()
     return line
+
+
+def _as_text(cell: str) -> str:
+    """A cell that no spreadsheet takes for a formula: one that begins like one gets an apostrophe, numbers do not.
+
+    Examples
+    --------
+    >>> [_as_text(cell) for cell in ("=2+5", "@SUM(A1)", "-T1", "-1.5", "T-1")]
+    ["'=2+5", "'@SUM(A1)", "'-T1", '-1.5', 'T-1']
+    """
+    if cell[:1] not in FORMULA_SIGNS:
+        return cell
+    try:
+        float(cell)
+    except ValueError:
+        return f"'{cell}"
+    return cell
 
 
 def _columns(targets: Sequence[str]) -> list[str]:

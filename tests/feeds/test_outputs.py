@@ -285,3 +285,17 @@ def test_a_pipe_gets_each_row_at_once():
     assert pipe.flushed == pipe.getvalue() == b"row,power\n1,5\n" and sink.commit() is None
     sink.close()
     assert not pipe.closed
+
+
+def test_no_cell_of_a_csv_is_a_formula():
+    at = np.array([[-1.5]])
+    lines = PredictionLines(["=power", "t"], stepwise=False, format="csv", key="@id")
+    values = PredictedValues(np.array([[-1.5, 2.0]]), np.array([[-2.0, 1.0]]), np.array([[-1.0, 3.0]]), None, None)
+    for key in ("=cmd|' /C calc'!A0", "+1+1", "-2+3", "@SUM(A1)", "\t=1", "\r=1"):
+        cells = next(csv.reader([lines.text(Row(7, 0, -3.0, {}, key), values)]))
+        assert cells == [f"'{key}", "7", "-3", "-1.5", "-2", "-1", "2", "1", "3"]
+        as_json = PredictionLines(["t"], stepwise=False, format="jsonl", key="id")
+        text = as_json.text(Row(7, 0, -3.0, {}, key), PredictedValues(at, at, at, None, None))
+        assert json.loads(text)["id"] == key
+    assert next(csv.reader([lines.header]))[:4] == ["'@id", "row", "time", "'=power"]
+    assert next(csv.reader([lines.text(Row(7, 0, None, {}, -5), values)]))[0] == "-5"

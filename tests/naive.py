@@ -366,9 +366,13 @@ class StackedOutput:
             if share > 0.0:
                 z = (y - centres[k]) / scales[k]
                 # Derivative of the log density by minus the log scale, plus the one of log scale itself.
-                pull += tilted[k] * densities[k] / tilted_total * ((dofs[k] + 1) * z**2 / (dofs[k] + z**2) - 1)
+                own = tilted[k] * densities[k] / tilted_total
+                exact = self.standing and k == len(weights) - 1
+                if not exact:
+                    pull += own * ((dofs[k] + 1) * z**2 / (dofs[k] + z**2) - 1)
                 if share > 1e-12:
-                    weights[k] *= max(1 + rates["eta"] * (min(densities[k], 1.0) / total - 1), 0.5)
+                    gain = rates["eta"] * (min(densities[k], 1.0) / total - 1)
+                    weights[k] *= max(1 + gain * (share / max(share, 0.05) if exact else 1.0), 0.5)
             weights[k] = max(weights[k], rates["floor"])
         self.both_weights[stands] = [weight / sum(weights) for weight in weights]
         if settled:

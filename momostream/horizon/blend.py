@@ -23,7 +23,7 @@ from momostream.kernels.forecasts import blend_mean, correlation_learn, deviatio
 from momostream.kernels.horizon import exchange
 from momostream.kernels.mixture import mix_rows
 from momostream.kernels.scalar import UNKNOWN
-from momostream.kernels.stack import SCORE_CLIP
+from momostream.kernels.stack import EXACT, SCORE_CLIP
 from momostream.stream.stack import TAIL_DISCOUNT, TAILS, USUAL_STEP, cdf_tables, tail_candidates
 
 __all__ = ["Blend", "BlendMixture", "JointForecast", "StepSeriesCorrelation"]
@@ -45,6 +45,8 @@ SETTLED_ROWS, TURNS = 256, 4
 SPEEDS = (0.97, 0.995, 0.9998, 0.97, 0.995)
 # One of them is narrower than its errors are: tails alone cannot say how much more often small errors come.
 NARROW, NARROWNESS = 3, 0.3
+# At rest it is a lump at the last value: this part of the least change that the series has made is its deviation.
+LUMP, LUMP_WIDTH = 3, 0.125
 LEAST_SPEED = 0.9
 AT_LAST, FIRST_AT_LAST = np.array([0.0, 0.0, 0.0, 1.0, 1.0]), 3
 FIRST_WEIGHTS = (0.3, 0.3, 0.3, 0.05, 0.05)
@@ -169,7 +171,8 @@ class BlendMixture(_LearntArrays):
     `momostream.distributions.planes` names the first axis, as in `momostream.stream.stack.Stack`.
 
     A series that has just repeated its value is at rest, and stays there more often than one that moves: all that is
-    learnt is learnt for series at rest and for series that move, once a series has been at rest often enough.
+    learnt is learnt for series at rest and for series that move, once a series has been at rest often enough. At rest
+    one component is a lump, so that its weight is the probability that the last value comes again.
     """
 
     _ARRAYS = ("squares", "masses", "mixing", "tails", "outputs", "n_rests")
@@ -187,6 +190,7 @@ class BlendMixture(_LearntArrays):
         self.mixing = np.empty((2, 3, M, Q))
         self.mixing[:, 0], self.mixing[:, 1] = np.array(FIRST_WEIGHTS)[:, None], UNKNOWN
         self.mixing[:, 2] = FIRST_TAIL
+        self.mixing[1, 2, LUMP] = EXACT
         self.tails = np.zeros((2, 2, M, Q, len(TAILS)))
         self.tails[:, 0] = 1.0
         self.outputs = np.zeros((2, 4, Q))
@@ -218,6 +222,7 @@ class BlendMixture(_LearntArrays):
                 self.outputs[0][..., where],
             )
             self.tails[1][:, :, where] = self.tails[0][:, :, where]
+            self.mixing[1, 2, LUMP] = EXACT
 
     def _exchange(self, rests: Array) -> None:
         """Exchange what belongs to rest and to motion, where ``rests`` ``(horizon, n_series)`` is positive.
@@ -228,10 +233,13 @@ class BlendMixture(_LearntArrays):
         if flat.dot(flat):
             exchange(rests, self.squares, self.masses, self.mixing, self.tails, self.outputs)
 
-    def planes(self, blend: Array, middle: Array, last: Array, n_missing: Array, rests: Array) -> Array:
+    def planes(
+        self, blend: Array, middle: Array, last: Array, n_missing: Array, rests: Array, least_change: Array
+    ) -> Array:
         """The distribution around forecasts ``blend`` ``(horizon, n_series)`` and the last values.
 
         A series whose last value is ``n_missing`` rows old is as uncertain as if it were forecast from there.
+        ``least_change`` is the least change that each series has made, 0 if it has made none.
         """
         H, P = self.horizon, self.n_series
         blend, middle = np.ascontiguousarray(blend), np.ascontiguousarray(middle)
@@ -242,8 +250,9 @@ class BlendMixture(_LearntArrays):
         planes = np.empty((5, len(SPEEDS), H * P))
         mixture_planes(
             FIRST_AT_LAST, COMPARED_BLEND, COMPARED_LAST, SHARPNESS, FARNESS, blend, middle, last, rests,
-            self._stds(squares, masses, outputs, last, n_missing), self.levels.factors(blend), tail_candidates(),
-            self.mixing[0], tails, outputs, self._weights, planes, self._work[:3],
+            LUMP_WIDTH * least_change, self._stds(squares, masses, outputs, last, n_missing),
+            self.levels.factors(blend), tail_candidates(), self.mixing[0], tails, outputs, self._weights, planes,
+            self._work[:3],
         )  # fmt: skip
         planes[SCALE, NARROW] *= NARROWNESS
         self._exchange(everywhere)
@@ -272,6 +281,16 @@ class BlendMixture(_LearntArrays):
             known.any(axis=0), stds[:, nearest, np.arange(self.n_series)], np.where(last == 0.0, 1.0, np.abs(last))
         )
         return np.asarray(base * np.sqrt((steps + 1.0) / (nearest + 1.0)))
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Restore from `state`, also from that of a version without lumps."""
+        super().restore(state)
+        self.mixing[1, 2, LUMP] = EXACT
+
+    @property
+    def learnt_tails(self) -> Array:
+        """Numbers of the tails of all components that have one: a lump has none."""
+        return np.concatenate([self.mixing[0, 2], np.delete(self.mixing[1, 2], LUMP, axis=0)])
 
     def learn(self, y: Array, planes: Array, rests: Array) -> Array:
         """Learn values ``(horizon, n_series)`` of the steps of one distribution each; returns their normal scores.

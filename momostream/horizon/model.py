@@ -22,7 +22,7 @@ from momostream.horizon.conformal import Conformal
 from momostream.horizon.experts import Experts
 from momostream.horizon.features import FeatureMap
 from momostream.horizon.inputs import BentInputs
-from momostream.horizon.past import Past
+from momostream.horizon.past import Past, least_changes
 from momostream.horizon.paths import Paths
 from momostream.horizon.restoring import check_ahead, check_model, check_part, check_tails
 from momostream.horizon.ring import MadeForecast, Ring
@@ -295,7 +295,7 @@ class HorizonModel:
             rests = self.mixture.rests(past.n_repeated)
             rough = self.blend.mean(located)
             blend, middle = self.smoothing.smooth(rough, self.middle.mean(located))
-            planes = self.mixture.planes(blend, middle, past.values, past.n_missing, rests)
+            planes = self.mixture.planes(blend, middle, past.values, past.n_missing, rests, past.least_change)
             self._made = MadeForecast(located, slopes, planes, slope, rough, rests)
         return self._made
 
@@ -377,13 +377,15 @@ class HorizonModel:
         for key, part in model._parts().items():
             # Earlier versions did not smooth.
             if part is not None and (key != "smoothing" or state.get(key) is not None):
-                # Nor did they have weights that all experts had found, beside those that count.
+                # Nor did they have weights that all experts had found, beside those that count, or least changes.
                 found = {"found": state[key]["weights"]} if key in ("blend", "middle") else {}
+                if key == "past":
+                    found = {"least_change": least_changes(state[key]["observed"])}
                 check_part(key, {**found, **state[key]}, part.state(), sizes)
                 part.restore({**found, **state[key]})
         check_part("ring", state["ring"], model.ring.state(0), sizes)
         model.ring.restore(state["ring"])
-        check_tails("outlook / mixing", model.mixture.mixing[:, 2], len(TAILS))
+        check_tails("outlook / mixing", model.mixture.learnt_tails, len(TAILS))
         model.experts.restore(state)
         newest = model.n_rows - 1
         if model.experts.curved is not None and model.ring.seen[newest % settings.horizon] == newest:

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from momostream.kernels.forecasts import past_note, past_reach
 from momostream.kernels.horizon import past_append
 
-__all__ = ["Past"]
+__all__ = ["Past", "least_changes"]
 
 Array = NDArray[np.float64]
 
@@ -50,6 +50,8 @@ class Past:
         How often each series has repeated its last value.
     lowest, highest
         Least and largest value of each series that has come; NaN before the first.
+    least_change
+        Least change of each series from one value to the next, repetitions aside; 0 before the first.
 
     Examples
     --------
@@ -70,7 +72,7 @@ class Past:
         self.knows_input = np.zeros(n_inputs)
         self.input_sizes = np.zeros(n_inputs)
         self.lowest, self.highest = np.full((2, n_series), np.nan)
-        self.n_repeated = np.zeros(n_series)
+        self.n_repeated, self.least_change = np.zeros((2, n_series))
 
     def append(self, y: Array, x: Array) -> None:
         """Add a row; NaN is missing. A column that was never seen is taken to have had its first value all along."""
@@ -83,7 +85,7 @@ class Past:
         self.last += 1
         self.n_rows += 1
         # A missing value neither repeats the last one nor ends its repetition.
-        past_note(y, before, self.n_repeated, self.lowest, self.highest)
+        past_note(y, before, self.n_repeated, self.lowest, self.highest, self.least_change)
         past_append(
             self.first, self.last, y, x, max(SLOW_STEP, 1.0 / self.n_rows), self.is_known, self.knows_input,
             self.n_missing, self.series, self.inputs, self.observed,
@@ -128,6 +130,7 @@ class Past:
             "is_known": self.is_known.copy(), "knows_input": self.knows_input.copy(),
             "input_sizes": self.input_sizes.copy(),
             "lowest": self.lowest.copy(), "highest": self.highest.copy(), "n_repeated": self.n_repeated.copy(),
+            "least_change": self.least_change.copy(),
             "series": self.series[rows].copy(), "inputs": self.inputs[rows].copy(),
             "observed": self.observed[rows].copy(), "first": self.first,
         }  # fmt: skip
@@ -141,4 +144,17 @@ class Past:
         self.n_missing, self.is_known = state["n_missing"].copy(), state["is_known"].copy()
         self.knows_input, self.input_sizes = state["knows_input"].copy(), state["input_sizes"].copy()
         self.lowest, self.highest = state["lowest"].copy(), state["highest"].copy()
-        self.n_repeated = state["n_repeated"].copy()
+        self.n_repeated, self.least_change = state["n_repeated"].copy(), state["least_change"].copy()
+
+
+def least_changes(observed: Array) -> Array:
+    """Least change of each series between neighbouring rows ``(n_rows, n_series)``, repetitions aside; 0 without one.
+
+    Examples
+    --------
+    >>> least_changes(np.array([[1.0, 5.0], [1.5, np.nan], [1.5, 5.0], [1.25, 5.0]]))
+    array([0.25, 0.  ])
+    """
+    changes = np.abs(np.diff(observed, axis=0))
+    least = np.where(changes > 0.0, changes, np.inf).min(axis=0, initial=np.inf)
+    return np.where(np.isfinite(least), least, 0.0)

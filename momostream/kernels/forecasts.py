@@ -32,13 +32,19 @@ __all__ = [
 ]
 
 
-@kernel(void(ro(1), ro(1), rw(1), rw(1), rw(1)))
-def past_note(y, before, n_repeated, lowest, highest):
-    """Count how often each series repeats its value, and widen its range; NaN in `y` is missing, in a range unknown."""
+@kernel(void(ro(1), ro(1), rw(1), rw(1), rw(1), rw(1)))
+def past_note(y, before, n_repeated, lowest, highest, least_change):
+    """Count how often each series repeats its value, and note its range and the least of its changes.
+
+    NaN in `y` is missing, in a range unknown; the least change is 0 before the first.
+    """
     for p in range(y.shape[0]):
         if math.isnan(y[p]):
             continue
         n_repeated[p] = n_repeated[p] + 1.0 if y[p] == before[p] else 0.0
+        change = abs(y[p] - before[p])
+        if change > 0.0 and not 0.0 < least_change[p] <= change:
+            least_change[p] = change
         if not y[p] >= lowest[p]:
             lowest[p] = y[p]
         if not y[p] <= highest[p]:
@@ -278,19 +284,21 @@ def deviations(squares, masses, stds):
 
 @kernel(
     void(
-        i8, i8, i8, f8, f8, ro(2), ro(2), ro(1), ro(1), ro(3), ro(2), ro(2), ro(3), ro(4), ro(2), rw(3), rw(3), rw(2)
+        i8, i8, i8, f8, f8, ro(2), ro(2), ro(1), ro(1), ro(1), ro(3), ro(2), ro(2), ro(3), ro(4), ro(2), rw(3), rw(3),
+        rw(2),
     )
 )  # fmt: skip
 def mixture_planes(
-    first_last, blend_like, last_like, sharpness, farness, blend, middle, last, rests, stds, factors, candidates,
+    first_last, blend_like, last_like, sharpness, farness, blend, middle, last, rests, lumps, stds, factors, candidates,
     mixing, tails, outputs, weights, planes, work,
 ):  # fmt: skip
     """Set the `planes` (5, M, H P) of the mixture around the forecasts `blend` and `middle` (H, P).
 
     Components from `first_last` on lie at the middle, and at the `last` value of a series that `rests` (P). They count
-    for less where the component `last_like` errs more than `blend_like` and, at rest, where the blend is far. `stds`
-    (M, H, P) are deviations before the `factors` (H, P) of their levels. `weights` (3, M, H P) and `work` (3, H P)
-    are scratch; the rest is that of `mix`.
+    for less where the component `last_like` errs more than `blend_like` and, at rest, where the blend is far. The first
+    of them is a lump then, whose deviation is that of `lumps` (P), unless it is 0. `stds` (M, H, P) are deviations
+    before the `factors` (H, P) of their levels. `weights` (3, M, H P) and `work` (3, H P) are scratch; the rest is that
+    of `mix`.
     """
     M = planes.shape[1]
     P = last.shape[0]
@@ -309,6 +317,8 @@ def mixture_planes(
                 else:
                     planes[0, m, q] = last[p] if rests[p] > 0.0 else middle[h, p]
                 std = stds[m, h, p] * factors[h, p]
+                if m == first_last and rests[p] > 0.0 and lumps[p] > 0.0:
+                    std = lumps[p]
                 planes[1, m, q] = least if std < least else std
             ratio = min(planes[1, blend_like, q] / max(planes[1, last_like, q], 1e-300), 1.0)
             share = decay(-sharpness * log(max(ratio, 1e-300)))

@@ -46,6 +46,9 @@ LEAST_FACTOR = 1e-8
 # Tables: distribution functions over asinh(z), and Student-t quantiles over normal scores.
 CDF_REACH, CDF_PER_UNIT = 16.0, 64.0
 SCORE_REACH, SCORE_PER_UNIT = 7.0, 32.0
+# An expert with such a tail may take all blame for a target, also where its share is nearly nothing: the step of its
+# weight is as if it had had this share at least.
+LEAST_SHARE_OF_EXACT = 0.05
 # Tail of an expert whose deviation is taken as it is: no factor is learnt, and no floor holds.
 EXACT = -1
 # Rows of the arrays `mixing` and `outputs` that hold what is learnt while a target stands still.
@@ -234,8 +237,12 @@ def learn_mixture(rates, y, candidates, cdf, shares, mixing, tails, outputs, pla
                 z = min(max((y[p] - planes[LOCATION, k, p]) / planes[SCALE, k, p], -1e100), 1e100)
                 dof = planes[DOF, k, p]
                 own = planes[WEIGHT, k, p] * likelihood[k] / tilted
-                pull += own * ((dof + 1.0) * z * z / (dof + z * z) - 1.0)
+                if mixing[2, k, p] != EXACT:
+                    # The common scale has no part in the others.
+                    pull += own * ((dof + 1.0) * z * z / (dof + z * z) - 1.0)
                 change = eta * (blame - share)
+                if mixing[2, k, p] == EXACT:
+                    share = max(share, LEAST_SHARE_OF_EXACT)
                 # In proportion to the learnt weight, as the share is.
                 mixing[learnt, k, p] *= max(1.0 + change / share, 0.5) if share > 1e-12 else 1.0
             mixing[learnt, k, p] = max(mixing[learnt, k, p], floor)

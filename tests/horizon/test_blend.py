@@ -8,7 +8,8 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy import stats
 
 from momostream.distributions.planes import LOCATION, SCALE, STD, WEIGHT
-from momostream.horizon.blend import Blend, BlendMixture, StepSeriesCorrelation
+from momostream.horizon.blend import LUMP, LUMP_WIDTH, Blend, BlendMixture, StepSeriesCorrelation
+from momostream.kernels.stack import EXACT
 from tests import naive
 
 NAN = np.nan
@@ -174,10 +175,11 @@ def test_a_restored_blend_resumes_bit_for_bit():
 # ---------------------------------------------------------------------------------------------- the distribution
 
 
-def planes_of(mixture, blend, last, n_missing, rests=None):
+def planes_of(mixture, blend, last, n_missing, rests=None, least_change=0.0):
     """The distribution around a blend and, for components that may stand still, around the last values."""
     rests = np.zeros(mixture.n_series) if rests is None else rests
-    return mixture.planes(blend, np.broadcast_to(last, blend.shape), last, n_missing, rests)
+    least = np.full(mixture.n_series, least_change)
+    return mixture.planes(blend, np.broadcast_to(last, blend.shape), last, n_missing, rests, least)
 
 
 def learn(mixture, y, planes, rests=0.0):
@@ -307,6 +309,29 @@ def test_the_middle_half_is_half_where_most_errors_are_small():
         levels.append(probability(planes, y))
         learn(mixture, y, planes)
     assert np.mean(np.abs(np.array(levels)[500:] - 0.5) < 0.25) == pytest.approx(0.5, abs=0.03)
+
+
+def test_the_lump_of_a_series_at_rest_is_as_likely_as_a_repetition():
+    rng = np.random.default_rng(0)
+    mixture, stays = BlendMixture(1, 1), []
+    mixture.count_rests(np.full(1, 30.0))
+    mixture.n_rests[:] = 1e3
+    for _ in range(2000):
+        y = np.zeros((1, 1)) if rng.random() < 0.6 else rng.normal(size=(1, 1))
+        planes = planes_of(mixture, np.full((1, 1), 0.1), np.zeros(1), np.zeros(1), np.ones(1), least_change=0.01)
+        stays.append(planes[WEIGHT, LUMP, 0])
+        learn(mixture, y, planes, rests=1.0)
+    assert np.mean(stays[1000:]) == pytest.approx(0.6, abs=0.03)
+    assert (planes[STD, LUMP] == LUMP_WIDTH * 0.01).all()
+
+
+def test_a_state_without_lumps_gets_them():
+    mixture = BlendMixture(2, 1)
+    state = mixture.state()
+    state["mixing"][1, 2, LUMP] = 1.0
+    mixture.restore(state)
+    assert (mixture.mixing[1, 2, LUMP] == EXACT).all()
+    assert (mixture.learnt_tails >= 0.0).all()
 
 
 def test_components_at_the_last_value_lose_where_they_err_more():

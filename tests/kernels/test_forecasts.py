@@ -36,7 +36,9 @@ def learnt_mixture(rng):
 
 def test_repeated_values_and_range():
     n, low, high = np.array([2.0, 2.0, 2.0, 0.0]), np.array([1.0, 1.0, 1.0, np.nan]), np.array([2.0, 2.0, 2.0, np.nan])
-    forecasts.past_note(np.array([1.5, np.nan, 3.0, 7.0]), np.array([1.5, 1.5, 1.5, 0.0]), n, low, high)
+    least = np.array([0.5, 0.5, 2.0, 0.0])
+    forecasts.past_note(np.array([1.5, np.nan, 3.0, 7.0]), np.array([1.5, 1.5, 1.5, 0.0]), n, low, high, least)
+    assert_array_equal(least, [0.5, 0.5, 1.5, 7.0])
     assert_array_equal(n, [3.0, 2.0, 0.0, 0.0])
     assert_array_equal(low, [1.0, 1.0, 1.0, 7.0])
     assert_array_equal(high, [2.0, 2.0, 3.0, 7.0])
@@ -127,11 +129,13 @@ def test_the_mixture_around_a_blend(rng):
     assert_allclose(stds, np.sqrt(squares / masses * (1.0 + forecasts.NU0 / masses)))
     stds[0, 0, 0] = 0.0
     planes, wanted = np.empty((2, 5, M, Q))
-    args = blend, middle, last, rests, stds, factors, tail_candidates(), mixing, tails, outputs
+    lumps = np.array([9.0, 0.01, 9.0])
+    args = blend, middle, last, rests, lumps, stds, factors, tail_candidates(), mixing, tails, outputs
     forecasts.mixture_planes(3, 1, 4, 4.0, 1.0, *args, np.empty((3, M, Q)), planes, np.empty((3, Q)))
     at_last = np.arange(M)[:, None, None] >= 3
     wanted[0] = np.where(at_last, np.where(rests > 0.0, last, middle), blend).reshape(M, Q)
     wanted[1] = np.maximum(stds * factors, 1e-9 * np.abs(last) + 1e-100).reshape(M, Q)
+    wanted[1, 3].reshape(H, P)[:, 1] = 0.01
     changed = mixing.copy()
     changed[0] = naive.weights_at_last(mixing[0], wanted, rests, H, 4.0, 1.0)
     stack_predict(0.0, tail_candidates(), changed, tails, outputs, wanted, np.empty(Q))

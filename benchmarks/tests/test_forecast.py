@@ -38,7 +38,7 @@ from benchmarks.tools.forecast_scores import (
     naive_error,
 )
 from benchmarks.tools.peers_models import Normals
-from benchmarks.tools.stream_scores import LEVELS, resolution
+from benchmarks.tools.stream_scores import LEVELS, shown_resolution
 
 
 @pytest.mark.parametrize(
@@ -187,6 +187,7 @@ def naive_accuracy(Y, distributions, seed=0):
     H, P = distributions[0].mean.shape
     draws = np.random.default_rng(seed).random((len(Y), H, P))
     errors, rest, inside = {}, {"nlpd": [], "crps": []}, []
+    touched = []
     for origin, distribution in distributions.items():
         for step in range(H):
             for series in range(P):
@@ -200,9 +201,9 @@ def naive_accuracy(Y, distributions, seed=0):
                 rest["crps"].append(
                     Students(*(np.array([part[at]]) for part in distribution)).crps(np.array([y])).item()
                 )
-                known = Y[~np.isnan(Y[:, series]), series]
-                half = resolution(known[:, None]).item() / 2.0
+                half = shown_resolution(Y[: origin + 1])[-1, series] / 2.0
                 low, high = one.cdf(y - half), one.cdf(y + half)
+                touched.append([low <= 0.5 + level / 2 and high >= 0.5 - level / 2 for level in LEVELS])
                 inside.append(abs(low + draws[origin, step, series] * (high - low) - 0.5))
     sizes = {at: np.abs(found) for at, found in errors.items()}
     pooled = [np.concatenate([sizes[step, series] for step in range(H)]) ** 2 for series in range(P)]
@@ -218,6 +219,7 @@ def naive_accuracy(Y, distributions, seed=0):
         "nlpd": np.mean(rest["nlpd"]),
         "crps": np.mean(rest["crps"]),
         "coverage": [np.mean(np.array(inside) < level / 2) for level in LEVELS],
+        "plain": np.mean(touched, axis=0).tolist(),
         "by_step": {
             "rmse": [np.mean([np.sqrt(np.mean(errors[h, p] ** np.array(2))) for p in range(P)]) for h in range(H)],
             "mae": [np.concatenate([sizes[h, p] for p in range(P)]).mean() for h in range(H)],

@@ -123,7 +123,27 @@ def test_atom_of_a_stuck_sensor_has_uniform_transform():
 
 
 def test_resolution_ignores_repeats():
-    assert_allclose(scores.resolution(np.array([[0.3, 1.0], [0.1, 1.0], [0.3, 1.5], [0.6, 1.0]])), [0.2, 0.5])
+    found = scores.shown_resolution(np.array([[0.3, 1.0], [0.1, 1.0], [0.1, 1.5], [0.2, 1.5]]))
+    assert_allclose(found, [[0.0, 0.0], [0.2, 0.0], [0.2, 0.5], [0.1, 0.5]])
+
+
+def test_a_series_at_rest_is_covered_as_promised_and_plainly_more():
+    """A lump that is likely as it is predicted to be: a closed interval around it holds more than its level."""
+    rng = np.random.default_rng(1)
+    Y = np.where(rng.random(4000) < 0.8, 0.0, rng.normal(size=4000))[:, None]
+
+    class Lump:
+        mean = np.zeros(1)
+        log_pdf = staticmethod(lambda y: 0.0)
+        crps = staticmethod(np.zeros_like)
+        cdf = staticmethod(lambda y: 0.2 * stats.norm.cdf(y) + 0.8 * (y >= 0.0))
+
+    record = Record(Y)
+    for row in range(50, len(Y)):
+        record.score(row, Lump())
+    found = record.accuracy(50, len(Y))
+    assert_allclose(found["coverage"], scores.LEVELS, atol=0.02)
+    assert found["plain"][0] > 0.7
 
 
 def test_cost_counts_both_calls():

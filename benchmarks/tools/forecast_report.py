@@ -226,13 +226,21 @@ def shares(found: list[float]) -> str:
 
 
 def coverage_table(ended: Grid) -> str:
-    """Coverage over the whole feed and over the origins that are scored."""
+    """Coverage over the whole feed, and plain there, and over the origins that are scored."""
 
     def cells(case: Case) -> list[str]:
         run = ended[case][OUR]
-        return [shares(run["young"]["whole"]), shares(run["scores"]["coverage"])]
+        plain = run["young"].get("plain")
+        return [shares(run["young"]["whole"]), shares(plain) if plain else "", shares(run["scores"]["coverage"])]
 
-    return beside(young_runs(ended), [f"from row {HONEST} on", f"from row {UNSCORED} on"], cells)
+    words = (
+        "A reading stands for the values within half of its series' resolution, which is the least change that the "
+        "series has made before the forecast; which of them is meant is drawn. Beside it plain coverage, where every "
+        "interval that touches the reading holds it: where a series stands still it is above its level for any "
+        "forecast.\n\n"
+    )
+    headers = [f"from row {HONEST} on", "plain", f"from row {UNSCORED} on"]
+    return words + beside(young_runs(ended), headers, cells)
 
 
 def young_runs(ended: Grid) -> list[Case]:

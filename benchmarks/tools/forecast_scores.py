@@ -23,8 +23,9 @@ from benchmarks.data import SCALED_BY, forward_filled
 from benchmarks.tools.stream_scores import (
     coverage,
     latencies,
-    randomised_pit,
-    resolution,
+    plain_coverage,
+    reading_range,
+    shown_resolution,
     standard_crps,
     standard_log_pdf,
 )
@@ -164,7 +165,8 @@ class Record:
         self.Y, self.horizon = Y, horizon
         self.error, self.absolute, self.nlpd, self.crps, self.u = (np.full(shape, np.nan) for _ in range(5))
         self.ns, self.learn_ns = np.zeros(len(Y)), np.zeros(len(Y))
-        self._half = np.array([resolution(y[~np.isnan(y)][:, None]).item() / 2.0 for y in Y.T])
+        self.ranges = np.full((2, *shape), np.nan)
+        self._half = shown_resolution(Y) / 2.0
         self._draws = np.random.default_rng(seed).random(shape)
 
     def origins(self, done: int, stride: int, first: int = UNSCORED) -> Rows:
@@ -186,7 +188,9 @@ class Record:
         mean, truth = distribution.mean, self.Y[origin + 1 : origin + 1 + self.horizon]
         known = ~np.isnan(truth)
         y = np.where(known, truth, mean)
-        u = randomised_pit(distribution, y, self._half, self._draws[origin])
+        low, high = reading_range(distribution, y, self._half[origin])
+        u = low + self._draws[origin] * (high - low)
+        self.ranges[:, origin] = np.where(known, (low, high), np.nan)
         found = [(self.error, y - mean), (self.absolute, np.abs(y - distribution.median)), (self.u, u)]
         found.append((self.crps, distribution.crps(y)))
         log_pdf = distribution.log_pdf(y)
@@ -209,7 +213,7 @@ class Record:
         >>> {name: round(found[name], 2) for name in ("rmse", "rmse_pooled", "mae", "mase", "nlpd", "crps")}
         {'rmse': 1.71, 'rmse_pooled': 1.73, 'mae': 1.5, 'mase': 1.5, 'nlpd': 2.38, 'crps': 1.14}
         >>> found["coverage"], np.round(found["by_step"]["rmse"], 2).tolist()
-        ([0.25, 1.0, 1.0], [1.41, 2.0])
+        ([0.25, 0.75, 1.0], [1.41, 2.0])
         """
         error, u = self.error[origins], self.u[origins]
         rmse = np.sqrt(np.nanmean(error**2, axis=0))
@@ -222,8 +226,13 @@ class Record:
             **({} if np.isnan(nlpd).all() else {"nlpd": float(np.nanmean(nlpd))}),
             "crps": float(np.nanmean(self.crps[origins])),
             "coverage": coverage(u[~np.isnan(u)]),
+            "plain": self._plain(origins),
             "by_step": {"rmse": rmse.mean(axis=1).tolist(), "mae": np.nanmean(size, axis=(0, 2)).tolist()},
         }
+
+    def _plain(self, origins: Rows) -> list[float]:
+        ranges = self.ranges[:, origins]
+        return plain_coverage(ranges[:, ~np.isnan(ranges[0])])
 
     def cost(self, done: int) -> dict[str, float]:
         """CPU microseconds of a row, learnt and forecast from: quantiles, and the mean with everything counted."""
@@ -254,8 +263,8 @@ class Record:
     def young(self, done: int) -> dict[str, Any]:
         """While the model is young: RMSE in units of the last value's by block of origins, coverage from `HONEST` on.
 
-        ``coverage`` is that from `HONEST` to `UNSCORED`, ``whole`` that from `HONEST` to the end. A block without
-        forecasts is None.
+        ``coverage`` is that from `HONEST` to `UNSCORED`, ``whole`` that from `HONEST` to the end, and ``plain`` the
+        plain one there. A block without forecasts is None.
         """
         last = forward_filled(self.Y)
         ratios: list[float | None] = []
@@ -270,7 +279,8 @@ class Record:
         for stop in (UNSCORED, done):
             u = self.u[self.origins(min(done, stop), 1, HONEST)]
             shares.append(coverage(u[~np.isnan(u)]))
-        return {"ratios": ratios, "coverage": shares[0], "whole": shares[1]}
+        plain = self._plain(self.origins(done, 1, HONEST))
+        return {"ratios": ratios, "coverage": shares[0], "whole": shares[1], "plain": plain}
 
 
 def _mean_root(error: Array) -> float:

@@ -100,6 +100,13 @@ def coverage(result: Result) -> str:
     return " / ".join(f"{share:.3f}" for share in result["scores"]["coverage"])
 
 
+def plain(grid: Grid) -> str:
+    """Plain coverage of the runs that know it."""
+    known = {key: result for key, result in grid.items() if "plain" in result.get("scores", {})}
+    show = lambda result: " / ".join(f"{share:.3f}" for share in result["scores"]["plain"])  # noqa: E731
+    return compared(known, show, lambda _: -np.inf) if known else "Not recorded."
+
+
 def coverage_loss(result: Result) -> float:
     """Largest deviation from the levels, in units of what is allowed."""
     shares = zip(result["scores"]["coverage"], LEVELS, COVERAGE_WITHIN, strict=True)
@@ -246,6 +253,7 @@ def plain_tables(grid: Grid) -> list[str]:
     ):
         parts += [f"### {words}", compared(grid, *figure(part, name, digits))]
     parts += ["### Coverage of the central 50 / 90 / 99 %", compared(grid, coverage, coverage_loss)]
+    parts += ["### Plain coverage: of closed intervals, more than their level where targets stand still", plain(grid)]
 
     def speed(result: Result) -> str:
         ratio = speed_ratio(grid, result)

@@ -5,7 +5,9 @@ per row. Coverage comes from the randomised probability integral transform: a se
 reading ``y`` says that the value lies within ``r / 2`` of it, so its ``u`` is drawn uniformly between
 ``F(y - r / 2)`` and ``F(y + r / 2)``. A distribution that is wide beside ``r`` is scored as usual; a distribution that
 stands on one repeated reading gets a uniform ``u``, as the true distribution would, instead of a half each time. The
-interval of level ``l`` covers where ``|u - 1/2| < l / 2``.
+interval of level ``l`` covers where ``|u - 1/2| < l / 2``. The resolution of a column is the least change that it has
+made before the prediction: nobody can know a finer one then, and where a series stands still a closed interval between
+two quantiles holds more than its level, whatever is predicted. The plain coverage is that of closed intervals.
 
 Densities and CRPS of rivals are computed here in closed form, not by `momostream.distributions`, which integrates
 numerically: the two check each other in the tests of the benchmarks.
@@ -19,6 +21,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import solve_triangular
 from scipy.special import betaln, gammaln, stdtr
+
+from benchmarks.data import forward_filled
 
 Array = NDArray[np.float64]
 
@@ -98,10 +102,23 @@ class WithCdf(Protocol):
         """Distribution function of each value."""
 
 
-def randomised_pit(distribution: WithCdf, y: Array, half: Array, draws: Array) -> Array:
-    """``u`` of each value: between the probabilities below both ends of its reading, by uniform ``draws``."""
-    low, high = distribution.cdf(y - half), distribution.cdf(y + half)
-    return low + draws * (high - low)
+def reading_range(distribution: WithCdf, y: Array, half: Array) -> Array:
+    """Probabilities below both ends of each reading, one after the other along the first axis."""
+    return np.stack([distribution.cdf(y - half), distribution.cdf(y + half)])
+
+
+def plain_coverage(ranges: Array) -> list[float]:
+    """Share of readings that the closed interval of each of `LEVELS` touches, from their ranges ``(2, n)``.
+
+    Examples
+    --------
+    A lump of probability .6 in the middle, hit each time:
+
+    >>> plain_coverage(np.array([[0.2, 0.2], [0.8, 0.8]])), coverage(np.array([0.3, 0.7]))
+    ([1.0, 1.0, 1.0], [1.0, 1.0, 1.0])
+    """
+    low, high = ranges
+    return [float(((low <= 0.5 + level / 2) & (high >= 0.5 - level / 2)).mean()) for level in LEVELS]
 
 
 def coverage(u: Array) -> list[float]:
@@ -125,9 +142,10 @@ class Record:
         n_rows = len(Y)
         self.Y = Y
         self.error, self.crps, self.u = (np.full(Y.shape, np.nan) for _ in range(3))
+        self.ranges = np.full((2, *Y.shape), np.nan)
         self.nlpd = np.full(n_rows, np.nan)
         self.predict_ns, self.learn_ns = np.zeros(n_rows), np.zeros(n_rows)
-        self._half = resolution(Y) / 2.0
+        self._half = shown_resolution(Y) / 2.0
         self._draws = np.random.default_rng(seed).random(Y.shape)
 
     def score(self, row: int, distribution: Multivariate) -> None:
@@ -142,7 +160,8 @@ class Record:
         self.error[row] = y - distribution.mean
         self.nlpd[row] = -distribution.log_pdf(y)
         self.crps[row] = distribution.crps(y)
-        self.u[row] = randomised_pit(distribution, y, self._half, self._draws[row])
+        self.ranges[:, row] = low, high = reading_range(distribution, y, self._half[max(row - 1, 0)])
+        self.u[row] = low + self._draws[row] * (high - low)
         if any(np.isnan(kept[row]).any() for kept in (self.error, self.nlpd, self.crps, self.u)):
             raise ValueError(f"row {row}: a score is NaN")
 
@@ -154,8 +173,9 @@ class Record:
         >>> record = Record(np.array([[1.0], [2.0], [4.0]]))
         >>> for row in range(3):
         ...     record.score(row, Student(np.full(1, 2.0), np.eye(1), 30.0))
-        >>> {name: np.round(value, 2).tolist() for name, value in record.accuracy(1, 3).items()}
-        {'rmse': 1.41, 'mae': 1.0, 'nlpd': 1.9, 'crps': 0.84, 'coverage': [0.5, 1.0, 1.0]}
+        >>> found = {name: np.round(value, 2).tolist() for name, value in record.accuracy(1, 3).items()}
+        >>> list(found.values())
+        [1.41, 1.0, 1.9, 0.84, [0.5, 1.0, 1.0], [0.5, 1.0, 1.0]]
         """
         rows = first + np.flatnonzero(~np.isnan(self.nlpd[first:stop]))
         error = self.error[rows]
@@ -165,6 +185,7 @@ class Record:
             "nlpd": float(self.nlpd[rows].mean()),
             "crps": float(self.crps[rows].mean()),
             "coverage": coverage(self.u[rows]),
+            "plain": plain_coverage(self.ranges[:, rows]),
         }
 
     def cost(self, first: int, stop: int) -> dict[str, Any]:
@@ -184,15 +205,20 @@ class Record:
         }
 
 
-def resolution(Y: Array) -> Array:
-    """Smallest positive difference between values of each column; 0 for a constant column.
+def shown_resolution(Y: Array) -> Array:
+    """Least change from one known value to the next that each column has made up to each row; 0 before the first.
 
     Examples
     --------
-    >>> resolution(np.array([[0.0, 1.0], [0.5, 1.0], [2.0, 1.0]])).tolist()
-    [0.5, 0.0]
+    >>> shown_resolution(np.array([[0.0], [np.nan], [0.5], [0.5], [0.6], [2.0]])).ravel().round(2).tolist()
+    [0.0, 0.0, 0.5, 0.5, 0.1, 0.1]
     """
-    return np.array([np.diff(np.unique(column)).min(initial=np.ptp(column)) for column in Y.T])
+    filled = forward_filled(Y)
+    changes = np.abs(np.diff(filled, axis=0))
+    # Gaps before the first value are filled by no reading.
+    changes[np.isnan(Y).cumprod(axis=0)[:-1] > 0] = 0.0
+    least = np.minimum.accumulate(np.where(changes > 0.0, changes, np.inf), axis=0)
+    return np.concatenate([np.zeros((1, Y.shape[1])), np.where(np.isfinite(least), least, 0.0)])
 
 
 def latencies(nanoseconds: Array) -> dict[str, float]:

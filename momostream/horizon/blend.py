@@ -31,8 +31,10 @@ __all__ = ["Blend", "BlendMixture", "JointForecast", "StepSeriesCorrelation"]
 Array = NDArray[np.float64]
 
 # Memory of the errors of the experts, in rows, and how much longer it is for each step: errors of forecasts that
-# overlap are much the same. Caution against trusting one expert; steps towards the optimum each time.
-MEMORY, MEMORY_PER_STEP, CAUTION, N_STEPS = 3000.0, 30.0, 0.1, 8
+# overlap are much the same. Steps towards the optimum each time.
+MEMORY, MEMORY_PER_STEP, N_STEPS = 3000.0, 30.0, 12
+# Caution against trusting one expert is worth so many trials, and at most this part of its square error.
+CAUTION, MOST_CAUTION = 10.0, 0.3
 # Experts count if they have gained more on the last value than so many times what chance gains; the demand fades as the
 # square of the trials, and is half of that after so many.
 PROOF, SETTLED_TRIALS = 2.0, 15.0
@@ -102,7 +104,7 @@ class Blend:
         self._forgetting = (1.0 - 1.0 / (MEMORY + MEMORY_PER_STEP * horizon)) ** every
         # Errors of all series together, found from time to time.
         self.common = np.zeros((horizon, n_experts, n_experts))
-        self._trials, self._error = np.empty(horizon), np.empty(n_experts)
+        self._trials, self._caution, self._error = np.empty(horizon), np.empty(horizon), np.empty(n_experts)
         pooled, nearer = np.empty((2, horizon, n_experts, n_experts))
         self._scratch = pooled, nearer, np.empty((n_experts, n_experts, horizon)), np.empty((3, n_experts + 3, horizon))
         self.n_rows = 0
@@ -111,14 +113,16 @@ class Blend:
         """Learn from errors ``(n_experts, horizon, n_series)`` that have become known; NaN where not."""
         self.n_rows += 1
         blend_learn(self.n_rows, self._forgetting, errors, self._error, self.moments)
-        blend_trials(self.n_rows, self._forgetting, SETTLED_TRIALS, PROOF, self._trials)
+        blend_trials(
+            self.n_rows, self._forgetting, SETTLED_TRIALS, PROOF, CAUTION, MOST_CAUTION, self._trials, self._caution
+        )  # fmt: skip
         P, turn = self.moments.shape[1], self.n_rows % TURNS
         start, stop = (0, P) if self.n_rows < SETTLED_ROWS else (turn * P // TURNS, (turn + 1) * P // TURNS)
         shrinkage = COMMON_ROWS / (COMMON_ROWS + self.n_rows) if P > 1 else 0.0
         if shrinkage and (self.n_rows < SETTLED_ROWS or turn == 0):
             blend_common(self.moments, self.common)
         blend_solve(
-            start, stop, N_STEPS, CAUTION, self._trials, shrinkage, self.common, self.moments, *self._scratch,
+            start, stop, N_STEPS, self._caution, self._trials, shrinkage, self.common, self.moments, *self._scratch,
             self.found, self.weights,
         )  # fmt: skip
 

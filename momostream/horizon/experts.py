@@ -73,7 +73,7 @@ class Experts:
         self.circuits: dict[str, Circuits] = {}
         names = {"last": ["last value"], "season": ["season"]}
         if "own lags" in settings.experts:
-            self.own = OwnLags(settings.horizon, n_series, n_inputs, n_terms)
+            self.own = OwnLags(settings.horizon, n_series, n_inputs, n_terms, features.n_inputs)
             names["own"] = ["own lags, light", "own lags, heavy"]
         if CURVED in settings.experts:
             n_raw = features.n_inputs

@@ -26,7 +26,7 @@ Array = NDArray[np.float64]
 # Rows that the next row is predicted from, at most, and features of all series at most.
 MOST_ROWS, MOST_FEATURES = 6, 72
 # The penalty, in rows of its feature; features and changes are cut at this many times their usual size.
-PENALTY, REACH = 10.0, 6.0
+PENALTY, REACH = 0.3, 6.0
 # Most rows that are learnt again at once, so that there is no pause.
 MOST_AGAIN = 512
 # Rows after which weights are refreshed at the latest.

@@ -42,6 +42,9 @@ class OwnLags:
     ----------
     horizon, n_series, n_inputs, n_terms
         Sizes: steps, series, inputs, and columns of the calendar, which come after the inputs.
+    n_levels
+        How many of the inputs, the first ones, act by their level too: a room is still getting warmer an hour after
+        the heating was turned on.
     forgetting
         Weight of a row relative to the next newer one.
     penalties
@@ -60,17 +63,20 @@ class OwnLags:
         n_series: int,
         n_inputs: int,
         n_terms: int = 0,
+        n_levels: int = 0,
         forgetting: float = 0.999,
         penalties: tuple[float, float] = (3.0, 100.0),
     ) -> None:
         self.forgetting, self.penalties = forgetting, np.array(penalties)
         self.horizon, self.n_series, self.n_inputs, self.n_terms = horizon, n_series, n_inputs, n_terms
+        self.n_levels = n_levels
         self.seasons = np.zeros(0, dtype=np.int64)
         self.n_rows = self._next = 0
         self._shape()
 
     def _shape(self) -> None:
-        d, K = N_BASIC + 2 * len(self.seasons) + self.n_inputs + self.n_terms, len(self.penalties)
+        K = len(self.penalties)
+        d = N_BASIC + 2 * len(self.seasons) + self.n_levels + self.n_inputs + self.n_terms
         H, P = self.horizon, self.n_series
         self.A, self.C, self.squares = np.zeros((H, P, d, d)), np.zeros((H, P, d)), np.zeros((H, P))
         self.W = np.zeros((K, H, P, d))
@@ -139,10 +145,22 @@ class OwnLags:
         check_own(state, self.horizon * self.n_series)
         self.seasons = state["seasons"].copy()
         self._shape()
+        state = self._with_levels(state)
         check_part("own", state, self.state(), {})
         self.A, self.C, self.W = state["A"].copy(), state["C"].copy(), state["W"].copy()
         self.squares = state["squares"].copy()
         self.n_rows, self._next = state["n_rows"], state["next"]
+
+    def _with_levels(self, state: dict[str, Any]) -> dict[str, Any]:
+        """The state with the levels of inputs, which earlier versions did not have: nothing is known of them yet."""
+        if not self.n_levels or np.shape(state["C"])[-1:] != (self.C.shape[2] - self.n_levels,):
+            return state
+        without = OwnLags(self.horizon, self.n_series, self.n_inputs, self.n_terms)
+        without.set_seasons(tuple(self.seasons.tolist()))
+        check_part("own", state, without.state(), {})
+        at = np.full(self.n_levels, N_BASIC + 2 * len(self.seasons))
+        longer = {name: np.insert(state[name], at, 0.0, axis=-1) for name in ("A", "C", "W")}
+        return {**state, **longer, "A": np.insert(longer["A"], at, 0.0, axis=-2)}
 
 
 class WideLags(DiscountedRidge):

@@ -22,14 +22,15 @@ MOST_ERROR = 10.0
 LEAST_ERROR = 1e-4
 
 
-@kernel(void(f8, f8, f8, f8, rw(1)))
-def blend_trials(n_rows, forgetting, settled, proof, trials):
+@kernel(void(f8, f8, f8, f8, f8, f8, rw(1), rw(1)))
+def blend_trials(n_rows, forgetting, settled, proof, worth_trials, most, trials, caution):
     """Set `trials` (H), the independent trials of each step that moments hold, as many as it takes to believe them.
 
     Moments weigh the rows by a power of their number until the memory is full, which is worth (2 power + 1) /
     (power + 1)^2 of them, and two memories then. Errors of step h overlap over h rows; their squares are worth
     3 h / (2 h^2 + 1) of a trial each. Few trials count as less than they are, and more than `settled` as more; the
-    believer asks for `proof` times what chance gains.
+    believer asks for `proof` times what chance gains. `caution` (H), for `blend_solve`, is worth `worth_trials` of the
+    trials, at `most` one of so much.
     """
     for h in range(trials.shape[0]):
         step = h + 1.0
@@ -39,6 +40,7 @@ def blend_trials(n_rows, forgetting, settled, proof, trials):
         found = rows * 3.0 * step / (2.0 * step * step + 1.0)
         part = found / settled
         trials[h] = found * (1.0 + part * part) / proof
+        caution[h] = min(worth_trials / found, most)
 
 
 @kernel(void(i8, f8, ro(3), rw(1), rw(4)))
@@ -204,7 +206,7 @@ def _small_exp(x):
     return p * p
 
 
-@kernel(void(f8, ro(3), ro(1), rw(2), rw(2), rw(2)))
+@kernel(void(ro(1), ro(3), ro(1), rw(2), rw(2), rw(2)))
 def _descend(caution, M, trials, w, pull, sums):
     """One multiplicative step of the weights `w` (K, H); the rest is as in `blend_solve`."""
     K = w.shape[0]
@@ -221,7 +223,7 @@ def _descend(caution, M, trials, w, pull, sums):
         own = w[k]
         out = pull[k]
         for h in range(H):
-            out[h] = caution * least[h] * own[h] + (moved[h] if k else 0.0)
+            out[h] = caution[h] * least[h] * own[h] + (moved[h] if k else 0.0)
     _multiply(M, w, pull)
     for k in range(K):
         own = w[k]
@@ -266,7 +268,7 @@ def _trust(trials, M, w, product, mixed, trust):
         trust[h] = max(1.0 - mixed[h] / (trials[h] * gained), 0.0) if gained > 0.0 else 0.0
 
 
-@kernel(void(i8, i8, i8, f8, ro(1), f8, ro(3), ro(4), rw(3), rw(3), rw(3), rw(3), rw(3), rw(3)))
+@kernel(void(i8, i8, i8, ro(1), ro(1), f8, ro(3), ro(4), rw(3), rw(3), rw(3), rw(3), rw(3), rw(3)))
 def blend_solve(
     start, stop, n_steps, caution, trials, shrinkage, common, moments, pooled, nearer, M, scratch, found, weights
 ):  # fmt: skip
@@ -276,7 +278,7 @@ def blend_solve(
     pooled over the steps, in units of the least square error of each: those of step g count for step h as min(g, h) /
     max(g, h). Then come multiplicative steps: a weight grows if the errors of its expert, times those of
     the mixture, are smaller than the square error of the mixture.
-    `caution` times the least square error of all experts is added to the square error of each, and the same over the
+    `caution` (H) times the least square error of all experts is added to the square error of each, and that over the
     number of independent `trials` (H) for the square of what all but the first have together. `weights` (H, P, K) are
     those found, of which all but the first count as far as `_trust` goes. `pooled`, `nearer` (H, K, K), `M` (K, K, H)
     and `scratch` (3, K + 3, H) are scratch. O(H K^2) per series.

@@ -162,9 +162,9 @@ def own_features(past, first, origin, step, series, seasons, alike, f):
     `past` (rows, 4, P) holds the value, the slow mean and the means of the last 8 and 32 values of each series. Rows
     before `first` do not exist. In this order:
     1, distance from the slow mean, three changes, distances from the two means; for each season the change over the
-    same steps in an earlier season and the distance from the same phase then; and (not set here) the change of each
-    input until `origin + step`. A season of `ALIKE` rows is the last day of the kind of the target's day, `alike` rows
-    before it; 0 if that is not known.
+    same steps in an earlier season and the distance from the same phase then; and (not set here) the levels of some
+    inputs, and the change of each input until `origin + step`. A season of `ALIKE` rows is the last day of the kind of
+    the target's day, `alike` rows before it; 0 if that is not known.
     """
     now = past[origin, 0, series]
     f[0] = 1.0
@@ -187,6 +187,13 @@ def own_features(past, first, origin, step, series, seasons, alike, f):
             f[at] = _difference(past[origin + step - back, 0, series], then)
             f[at + 1] = _difference(now, then)
         at += 2
+
+
+@kernel(void(ro(3), i8, i8, i8, rw(1)))
+def _input_levels(inputs, origin, start, stop, f):
+    """Set `f` from `start` to `stop` to distances of the first `inputs` (rows, 2, D) from their slow means."""
+    for k in range(stop - start):
+        f[start + k] = _difference(inputs[origin, 0, k], inputs[origin, 1, k])
 
 
 @kernel(void(f8, f8, ro(2), rw(1)))
@@ -222,6 +229,7 @@ def own_learn(past, inputs, sizes, first, now, seasons, alike, y, forgetting, re
             if math.isnan(y[p]):
                 continue
             own_features(past, first, origin, h + 1, p, seasons, alike, f)
+            _input_levels(inputs, origin, N_BASIC + 2 * seasons.shape[0], d - D, f)
             for k in range(D):
                 moved = inputs[now, 0, k] - inputs[origin, 0, k]
                 f[d - D + k] = moved if abs(moved) > ROUND_OFF * sizes[k] else 0.0
@@ -297,6 +305,7 @@ def own_predict(past, inputs, first, now, seasons, alike, ahead, reach, A, W, f,
     for h in range(W.shape[1]):
         for p in range(W.shape[2]):
             own_features(past, first, now, h + 1, p, seasons, alike[h], f)
+            _input_levels(inputs, now, N_BASIC + 2 * seasons.shape[0], start, f)
             for k in range(D):
                 f[start + k] = 0.0
             for k in range(n_terms):

@@ -300,6 +300,40 @@ def test_own_lags_find_what_an_input_does():
     assert_allclose(slope[0, :, 0], np.tile([2.0, -0.5], (4, 1)), atol=0.1)
 
 
+def heated(n_rows):
+    """A room that takes on a tenth of the distance to its heating at each row; the heating changes now and then."""
+    rng = np.random.default_rng(0)
+    X = np.repeat(rng.normal(size=(n_rows // 20 + 1, 1)), 20, axis=0)[:n_rows]
+    Y = np.zeros((n_rows, 1))
+    for t in range(1, n_rows):
+        Y[t] = Y[t - 1] + 0.1 * (X[t] - Y[t - 1])
+    return Y + 0.03 * rng.normal(size=Y.shape), X
+
+
+def test_own_lags_know_the_level_of_an_input_after_its_change():
+    Y, X = heated(600)
+    errors = []
+    for n_levels in (0, 1):
+        past, own = Past(1, 1, 700), OwnLags(5, 1, 1, n_levels=n_levels)
+        run_own(past, own, Y[:581], X[:581])
+        # The input has just changed, and stays: what it will do shows in its level only.
+        errors.append(np.abs(ask(past, own)[0][0, :, 0] - Y[581:586, 0]).max())
+    assert errors[1] < 0.5 * errors[0]
+
+
+def test_own_lags_without_levels_in_an_earlier_file_learn_them():
+    Y, X = heated(400)
+    past, before = Past(1, 1, 500), OwnLags(3, 1, 1)
+    before.set_seasons((5,))
+    run_own(past, before, Y[:200], X[:200])
+    own = OwnLags(3, 1, 1, n_levels=1)
+    own.restore(before.state())
+    assert_allclose(ask(past, own)[0], ask(past, before)[0], rtol=1e-12)
+    run_own(past, own, Y[200:], X[200:])
+    assert (own.A[:, :, 9, 9] > 0.0).all()
+    assert np.abs(own.W[:, :, :, 9]).max() > 0.02
+
+
 def test_other_seasons_keep_what_was_learnt_about_the_rest():
     past, own, Y, X = own_pair(200, seasons=(5, 10))
     run_own(past, own, Y, X)

@@ -267,14 +267,18 @@ def test_blend_moments(K, H, P, gaps):
 
 
 def test_trials_that_are_believed():
-    trials = np.empty(2)
-    blend_trials(101, 0.9995, 15.0, 2.0, trials)
+    trials, caution = np.empty((2, 2))
+    blend_trials(101, 0.9995, 15.0, 2.0, 10.0, 0.3, trials, caution)
     # A hundred rows under weights of power 4, and ninety-nine under those of power 2 + sqrt(2), which overlap by half.
     power = 2.0 + np.sqrt(2.0)
     rows = np.array([100.0 * 9.0 / 25.0, 99.0 * (2.0 * power + 1.0) / (power + 1.0) ** 2 * 6.0 / 9.0])
     assert_allclose(trials, rows * (1.0 + (rows / 15.0) ** 2) / 2.0, rtol=1e-12)
+    assert_allclose(caution, np.minimum(10.0 / rows, 0.3), rtol=1e-12)
     # In the end two memories.
-    blend_trials(10**9, 0.9995, 15.0, 2.0, trials)
+    blend_trials(10**9, 0.9995, 15.0, 2.0, 10.0, 0.3, trials, caution)
+    assert_allclose(caution, 10.0 / (4000.0 * np.array([1.0, 6.0 / 9.0])))
+    blend_trials(10, 0.9995, 15.0, 2.0, 10.0, 0.3, trials[1:], caution[1:])
+    assert caution[1] == 0.3
     assert trials[0] == pytest.approx(4000.0 * (1.0 + (4000.0 / 15.0) ** 2) / 2.0)
 
 
@@ -292,8 +296,8 @@ def solve_blend(n_steps, moments, found, trials=np.inf, start=0, stop=None, shri
     weights = np.full((H, P, K), np.nan)
     blend_common(moments, common)
     blend_solve(
-        start, P if stop is None else stop, n_steps, 0.1, trials, shrinkage, common, moments, *scratch, *rows,
-        found, weights,
+        start, P if stop is None else stop, n_steps, np.full(H, 0.1), trials, shrinkage, common, moments, *scratch,
+        *rows, found, weights,
     )  # fmt: skip
     return weights
 

@@ -47,7 +47,8 @@ CONSTRAINTS: dict[str, Constraint] = {
         )
     ),
 }  # fmt: skip
-# Paths simulated for a recursive forecast.
+# Steps of a forecast, and paths simulated for a recursive one.
+STEPS = whole(1)
 N_PATHS = 160
 # Rows between two entries of the history of weights, and entries kept.
 HISTORY_EVERY, HISTORY_LENGTH = 64, 1000
@@ -392,9 +393,9 @@ class MOMoGPForecaster(ForecasterBatches, ForecasterInsight, Forecaster):
     def _teach(self, Y: Array, X: Array, last: float) -> None:
         """Learn rows on the scale of the model; ``last`` is the time of the newest."""
         assert self._model is not None
-        times = last - (self._step or 0.0) * np.arange(len(Y) - 1.0, -1.0, -1.0)
-        for y, x, time in zip(Y, X, times.tolist(), strict=True):
-            self._model.learn(y, x, self._ahead(time, self._model.settings.horizon))
+        step, n = self._step or 0.0, len(Y)
+        for i in range(n):
+            self._model.learn(Y[i], X[i], self._ahead(last - step * (n - 1.0 - i), self._model.settings.horizon))
 
     def _new_calendar(self) -> Calendar | None:
         return None if self._step is None else Calendar(self._step, self._holidays)
@@ -492,7 +493,7 @@ class MOMoGPForecaster(ForecasterBatches, ForecasterInsight, Forecaster):
         if self._model is None and str in (type(horizon), type(self.horizon)):
             raise self._no_value_yet()
         horizon = counted_steps(horizon, self._step)
-        check("horizon", horizon, whole(1))
+        check("horizon", horizon, STEPS)
         most = self.n_steps or 1
         if self.strategy == "direct" and horizon > most:
             raise ValueError(

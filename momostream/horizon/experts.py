@@ -92,8 +92,10 @@ class Experts:
         if "residual" in self.circuits and settings.residual is not None:
             names["residual"] = [RESIDUAL + name for name in settings.residual.experts]
         self.names = tuple(name for part in names.values() for name in part)
+        self._n_plain, self._n_residual = (len(names.get(part, ())) for part in ("plain", "residual"))
         ends = accumulate((len(part) for part in names.values()), initial=0)
         self.at = {part: slice(*both) for part, both in zip(names, pairwise(ends), strict=True)}
+        self._at_wide = self.at["wide"].start if "wide" in self.at else 0
 
     @property
     def moving(self) -> slice:
@@ -180,15 +182,13 @@ class Experts:
         if self.iterated is not None:
             self.iterated.predict(past, ahead, located[self.at["iterated"]])
         # Circuits come last, the plain ones before the others.
-        plain = self.at.get("plain", slice(0, 0))
-        stds = np.empty((sum(len(circuits.trees) for circuits in self.circuits.values()), H * P))
+        stds = np.empty((self._n_plain + self._n_residual, H * P))
         changes, at = located[len(located) - len(stds) :].reshape(len(stds), H * P), 0
         for circuits in self.circuits.values():
             own = slice(at, at + len(circuits.trees))
             circuits.predict_trees(point, changes[own], stds[own])
             at = own.stop
-        wide = self.at.get("wide", slice(0, 0))
-        end_experts(past.values, expected, wide.start, stds, plain.stop - plain.start, *past.reach(), located)
+        end_experts(past.values, expected, self._at_wide, stds, self._n_plain, *past.reach(), located)
         return located, slopes
 
     def _correct(self, past: Past, expected: Array, location: Array) -> None:

@@ -110,7 +110,8 @@ class HorizonModel:
         self._found: tuple[int, ...] = ()
         if settings.seasons:
             self._set_seasons(settings.seasons)
-        # The calendar of the newest row, and its forecast; None until it is made.
+        # Zeros; the calendar of the newest row, and its forecast; None until it is made.
+        self._no_calendar = Ahead(np.zeros((1 + H, n_terms)), np.zeros(1 + H, dtype=np.int64))
         self._ahead = self._own_calendar(0)
         self._made: MadeForecast | None = None
 
@@ -182,10 +183,9 @@ class HorizonModel:
     def _own_calendar(self, row: int) -> Ahead:
         """The calendar of a row in a model that has none: the waves of the season, zero until it is known."""
         n = 1 + self.settings.horizon
-        terms = np.zeros((n, self.n_terms))
         if self.seasons and not self.has_calendar:
-            terms = waves_of(self.seasons[0], row, n)
-        return Ahead(terms, np.zeros(n, dtype=np.int64))
+            return Ahead(waves_of(self.seasons[0], row, n), self._no_calendar.alike)
+        return self._no_calendar
 
     def _learn_forecasts(self, y: Array, now: int) -> None:
         """Compare the values of a row with all forecasts of them."""

@@ -72,6 +72,8 @@ class Past:
         self.knows_input = np.zeros(n_inputs)
         self.input_sizes = np.zeros(n_inputs)
         self.lowest, self.highest = np.full((2, n_series), np.nan)
+        # What `reach` has found, and after how many rows.
+        self._reach, self._reached = (self.lowest, self.highest), -1
         self.n_repeated, self.least_change = np.zeros((2, n_series))
 
     def append(self, y: Array, x: Array) -> None:
@@ -95,10 +97,12 @@ class Past:
 
     def reach(self) -> tuple[Array, Array]:
         """Between which values forecasts of each series lie: its range so far, and a margin that narrows with rows."""
-        low, high = np.empty_like(self.lowest), np.empty_like(self.highest)
+        if self._reached == self.n_rows:
+            return self._reach
+        self._reach, self._reached = (np.empty_like(self.lowest), np.empty_like(self.highest)), self.n_rows
         # A series without a value yet stays where it is.
-        past_reach(MARGIN + EARLY_MARGIN / self.n_rows, self.values, self.lowest, self.highest, low, high)
-        return low, high
+        past_reach(MARGIN + EARLY_MARGIN / self.n_rows, self.values, self.lowest, self.highest, *self._reach)
+        return self._reach
 
     @property
     def values(self) -> Array:
@@ -139,7 +143,7 @@ class Past:
         """Restore from `state`."""
         self.first, self.n_rows = state["first"], state["n_rows"]
         rows = slice(self.first, self.first + len(state["series"]))
-        self.last = rows.stop - 1
+        self.last, self._reached = rows.stop - 1, -1
         self.series[rows], self.inputs[rows], self.observed[rows] = state["series"], state["inputs"], state["observed"]
         self.n_missing, self.is_known = state["n_missing"].copy(), state["is_known"].copy()
         self.knows_input, self.input_sizes = state["knows_input"].copy(), state["input_sizes"].copy()

@@ -40,6 +40,7 @@ __all__ = [
 # A spreadsheet takes texts that begin so for formulas.
 FORMULA_SIGNS = frozenset("=+-@\t\r\n")
 FORMATS = ("csv", "jsonl")
+LINE_END = "\r\n"
 SIDES = ("mean", "lower", "upper")
 # Bytes by which a file is recognised.
 TAIL = 256
@@ -320,8 +321,9 @@ def _csv_line(cells: list[str]) -> str:
     line = ",".join(cells)
     if '"' in line or len(cells) != line.count(",") + 1 or "\n" in line or "\r" in line:
         text = io.StringIO()
-        csv.writer(text, lineterminator="").writerow(cells)
-        line = text.getvalue()
+        # Only characters of the line end are quoted, whatever else ends lines.
+        csv.writer(text, lineterminator=LINE_END).writerow(cells)
+        line = text.getvalue().removesuffix(LINE_END)
     return line
 
 

@@ -62,7 +62,7 @@ class IteratedLags:
     >>> location = np.empty((2, 3, 1))
     >>> lags.predict(past, ahead, location)
     >>> location[0, :, 0].round(2)
-    array([0.98, 0.5 , 0.26])
+    array([1.  , 0.5 , 0.25])
     """
 
     def __init__(self, n_series: int, n_terms: int) -> None:

@@ -231,7 +231,8 @@ def _descend(caution, M, trials, w, pull, sums):
         for h in range(H):
             whole[h] += own[h] * out[h]
     for h in range(H):
-        whole[h] = 1.0 / whole[h]
+        # Zero where there are no errors yet; nothing is found there.
+        whole[h] = 1.0 / whole[h] if whole[h] > 0.0 else 0.0
     for k in range(K):
         own = w[k]
         out = pull[k]

@@ -182,11 +182,8 @@ def test_decimal_commas(turbine):
         (["run", "turbine.csv", "-t", "power", "-o", "mqtt://host/topic"], "--output mqtt://host/topic needs --store"),
         (["run", "turbine.csv", "-t", "power", "--alarms", "kafka://host/topic"], "--alarms kafka://host/topic needs"),
         (["run", "turbine.csv", "-t", "power", "--alarms", "store"], "--alarms store needs --store"),
-        (
-            ["run", "turbine.csv", "-t", "power", "-o", "mqtt://me:secret@host/t"],
-            "--output mqtt://host/t needs --store",
-        ),
-        (["run", "turbine.csv", "-t", "power", "-o", "kafka://h/t?sasl.password=x"], "--output kafka://h/t needs"),
+        (["run", "turbine.csv", "-t", "power", "-o", "mqtt://me:secret@host/t"], "--output contains a password"),
+        (["run", "turbine.csv", "-t", "power", "-o", "kafka://h/t?sasl.password=x"], "--output contains a password"),
         (["run", "turbine.csv", "-t", "power", "-n", "2", "--warm-start"], "--warm-start cannot be combined with"),
         (["run", "turbine.csv", "-t", "power", "--alarm-level", "1"], "alarm_level=1.0 is not accepted"),
         (["run", "turbine.csv", "-t", "power", "--share", "1/2"], "--share divides the keys: it needs --key"),

@@ -73,7 +73,7 @@ def test_run_serves_its_page_while_it_lasts(feed, tmp_path):
     ("text", "message"),
     [
         ('[serve]\naddress = "0.0.0.0:0"\n[feeds.a]\ntargets = ["x"]\nhorizon = 2', "there is no token"),
-        ("[feeds.a]\ntargets = [1]\nhorizon = 2", "line 2: feeds.a.targets: expected a list of names"),
+        ("[feeds.a]\ntargets = [1]\nhorizon = 2", "line 2: feeds.a.targets: expected a list of different names"),
         ('[feeds.a]\nsource = "nothing.csv"\nkey = "k"\ntargets = ["k"]\nhorizon = 2', "line 3: feeds.a.key"),
         ('[feeds.a]\ntargets = ["x"]\nhorizon = 2\n[feeds.a.model]\nspeed = 9', "has no parameter 'speed'"),
     ],

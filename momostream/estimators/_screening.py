@@ -74,17 +74,25 @@ class Screening:
 
     def screen_row(self, x: Array, y: Array) -> None:
         """As `screen` and then `shown.show`, for one row of arrays ``(n_columns,)``."""
-        door = self._door or self._open_door()
-        if screen_row(x[None], y[None], door.table):
-            self.inputs.note(door.inputs[1], door.inputs[0])
-            self.targets.note(door.targets[1], door.targets[0])
+        self.note_row(screen_row(x[None], y[None], self.table) > 0)
+
+    def note_row(self, is_bad: bool) -> None:
+        """Note that compiled code has screened a row by `table`, and whether some reading is not good."""
+        if is_bad and self._door:
+            self.inputs.note(self._door.inputs[1], self._door.inputs[0])
+            self.targets.note(self._door.targets[1], self._door.targets[0])
         # As with `screen`, inputs that do not exist are not counted.
-        self.inputs.n_rows += bool(len(x))
+        self.inputs.n_rows += self.inputs.n_columns > 0
         self.targets.n_rows += 1
 
     def doubt(self, x: Array) -> None:
         """Make inputs of a row ``(n_inputs,)`` NaN, in place, that would be set aside; nothing is remembered."""
-        doubt_inputs(x, (self._door or self._open_door()).table)
+        doubt_inputs(x, self.table)
+
+    @property
+    def table(self) -> NDArray[np.int64]:
+        """Arrays by address for rows that come one by one, see `momostream.kernels.door`."""
+        return (self._door or self._open_door()).table
 
     def _open_door(self) -> _Door:
         (x_states, *inputs), (y_states, *targets) = self.inputs.row_arrays, self.targets.row_arrays

@@ -40,6 +40,7 @@ from momostream.estimators._insight import (
 from momostream.estimators._regressor_batches import RegressorBatches, seconds_of
 from momostream.estimators._screening import BEYOND
 from momostream.estimators.vocabulary import Vocabulary, check_keys, row_from_state, row_state
+from momostream.stream.fused import ELSEWHERE, SCREENED
 from momostream.stream.model import StreamModel
 from momostream.stream.settings import StreamSettings
 
@@ -175,7 +176,7 @@ class MOMoGPRegressor(RegressorBatches, base.MultiTargetRegressor):
     True
     """
 
-    _SCRATCH = ("_x", "_y")
+    _SCRATCH = ("_x", "_y", "_is_plain")
     _model: StreamModel | None
 
     def __init__(
@@ -247,6 +248,8 @@ class MOMoGPRegressor(RegressorBatches, base.MultiTargetRegressor):
         super()._columns_changed()
         # Each row is read into these.
         self._x, self._y = np.empty(len(self._inputs)), np.empty(len(self._targets))
+        # Whether targets are learnt as they are screened.
+        self._is_plain = self.screen and self._map.is_plain and not self._circles
 
     def _limits(self) -> Array | None:
         # Other weights give a mixture of joint distributions, which knows no limits.
@@ -279,8 +282,21 @@ class MOMoGPRegressor(RegressorBatches, base.MultiTargetRegressor):
             self._widen(x, new_inputs, new_targets)
             self._inputs.encode(x, self._x)
             self._targets.encode(y, self._y)
-        if self._model is not None and not _is_missing(self._y):
-            self._learn(self._x, self._screened_row(self._x, self._y), time)
+        if self._model is None:
+            return
+        inputs, targets, found = self._x, self._y, ELSEWHERE
+        if self._is_plain:
+            # Nearly all rows are those predicted last, and all their readings are good: one compiled call screens and
+            # learns them.
+            found = self._model.learn_predicted(inputs, targets, self._now(time), self._screening.table)
+        if found >= 0:
+            self._screening.note_row(False)
+            self._note_learnt(time)
+        elif found == SCREENED:
+            self._screening.note_row(True)
+            self._learn(inputs, targets, time)
+        elif not _is_missing(targets):
+            self._learn(inputs, self._screened_row(inputs, targets), time)
 
     def _learn(self, x: Array, y: Array, time: float | None) -> None:
         """Learn a row whose targets are on the scale of the model."""
@@ -289,10 +305,14 @@ class MOMoGPRegressor(RegressorBatches, base.MultiTargetRegressor):
         before = model.n_learnt
         model.learn(x, y, self._now(time))
         if model.n_learnt > before:
-            if time is not None and not isinstance(self.clock, bool):
-                self._time = time
-            if self.drift_detector is not None:
-                self._watch()
+            self._note_learnt(time)
+
+    def _note_learnt(self, time: float | None) -> None:
+        """Note that the model has learnt a row."""
+        if time is not None and not isinstance(self.clock, bool):
+            self._time = time
+        if self.drift_detector is not None:
+            self._watch()
 
     def _widen(self, x: Mapping[Any, Any], new_inputs: tuple[Hashable, ...], new_targets: tuple[Hashable, ...]) -> None:
         """Give new names their columns, also in the model."""

@@ -46,16 +46,26 @@ class AddressBook:
     __slots__ = ("_arrays", "address", "table")
 
     def __init__(self, *arrays: Any) -> None:
-        if not all(array.flags.c_contiguous for array in arrays):
-            raise ValueError("only arrays in C order can be found again by their address")
         self._arrays = arrays
-        padded = [(_address(array), *array.shape, *(0,) * (WIDTH - 1 - array.ndim)) for array in arrays]
-        self.table = np.array(padded, dtype=np.int64)
+        self.table = np.array([_line(array) for array in arrays], dtype=np.int64)
         self.address = _address(self.table)
+
+    def replace(self, line: int, array: Any) -> None:
+        """Write another array of as many dimensions into a line."""
+        arrays = list(self._arrays)
+        arrays[line] = array
+        self._arrays = tuple(arrays)
+        self.table[line] = _line(array)
 
     def __reduce__(self) -> tuple[Any, ...]:
         # A copy is about the copies of the arrays.
         return AddressBook, self._arrays
+
+
+def _line(array: Any) -> tuple[int, ...]:
+    if not array.flags.c_contiguous:
+        raise ValueError("only arrays in C order can be found again by their address")
+    return (_address(array), *array.shape, *(0,) * (WIDTH - 1 - array.ndim))
 
 
 def _address(array: Any) -> int:

@@ -25,6 +25,7 @@ __all__ = [
     "predict_linear",
     "rebase_lags",
     "remember",
+    "short_width",
     "smooth_by_season",
     "solve_lags",
 ]
@@ -55,6 +56,12 @@ FINEST, REPEATED, MISSED = 6, 7, 8
 # A missing target is taken to have been as predicted, for so many rows. The error of the first reading after a gap is
 # that of several rows: it is cut at this many deviations.
 MOST_FILLED, GAP_CUT = 60.0, 2.0
+
+
+@kernel(i8(ro(1), ro(1)))
+def short_width(x, y):
+    """Features of the short regression: the level, inputs, their change, and the last targets."""
+    return 1 + 2 * x.shape[0] + y.shape[0]
 
 
 @kernel(void(ro(1), ro(2), ro(2), ro(2), f8, rw(1)))

@@ -15,7 +15,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from momostream.stream.jobs import Jobs
-from momostream.stream.leaf import Leaf
 from momostream.stream.restoring import check_circuits
 from momostream.stream.rows import RowStore
 from momostream.stream.settings import StreamSettings
@@ -140,33 +139,31 @@ class Circuits:
             raise StaleTokenError
         self._token = NO_TOKEN
 
-    def open_leaves(self, token: int) -> list[Leaf] | None:
-        """The leaf of each tree that the point goes to, ready for a prediction of this token; None if to several."""
-        point, found = self.point.tolist(), []
+    def open_leaves(self, point: list[float], token: int) -> list[int] | None:
+        """Address and rows of the leaf of each tree that a point goes to, one after the other; None if to several.
+
+        The leaves are ready for a prediction of this token, and for the row.
+        """
+        found: list[int] = []
         for tree in self.trees:
             leaf = tree.open_leaf(point, token)
             if leaf is None:
                 return None
-            found.append(leaf)
+            found += leaf.book.address, leaf.n_rows
         self._token = token
         return found
 
-    @property
-    def has_gaps(self) -> bool:
-        """Whether a leaf of `open_leaves` misses targets."""
-        for tree in self.trees:
-            if tree.has_gaps:
-                return True
-        return False
+    def note_row(self, spoilt: int) -> None:
+        """Note that compiled code has learnt the point, in the leaves of `open_leaves` too, and stored it.
 
-    def note_row(self, y: Array, spoilt: int) -> None:
-        """Note that compiled code has learnt the point in the leaves of `open_leaves`, and forget what has to go.
-
-        ``spoilt`` are the trees, as bits, in whose leaf it had no finite variance.
+        ``spoilt`` are the trees, as bits, in whose leaf it had no finite variance. Forgets what has to go.
         """
-        number = self.rows.append(self.point, y)
-        for k, tree in enumerate(self.trees):
-            tree.note_row(number, not spoilt >> k & 1)
+        self._token = NO_TOKEN
+        rows = self.rows
+        for tree in self.trees:
+            tree.note_row(rows.stop, not spoilt & 1)
+            spoilt >>= 1
+        rows.stop += 1
         self.n_learnt += 1
         self.forget()
 

@@ -6,20 +6,27 @@ same bits.
 
 from __future__ import annotations
 
+from struct import Struct
+
 import numpy as np
 from numpy.typing import NDArray
 
 from momostream.kernels.book import AddressBook
-from momostream.kernels.row import learn_row, predict_row
+from momostream.kernels.row import GAPS, NEWEST_X, NEWEST_Y, REFRESHED, SCREENED, SPOILT, learn_row, predict_row
 from momostream.stream.circuits import Circuits
 from momostream.stream.lags import Autoregression
 from momostream.stream.moments import RunningMoments
 from momostream.stream.stack import Stack
 from momostream.stream.tokens import NO_TOKEN
 
-__all__ = ["FusedRow"]
+__all__ = ["ELSEWHERE", "NO_DOOR", "SCREENED", "FusedRow"]
 
 Array = NDArray[np.float64]
+
+#: A row that must be learnt part by part; `SCREENED` is one that was screened before that was found.
+ELSEWHERE = GAPS
+#: Nothing is screened.
+NO_DOOR = np.zeros((0, 5), dtype=np.int64)
 
 
 class FusedRow:
@@ -28,47 +35,64 @@ class FusedRow:
     Parameters
     ----------
     circuits, lags, stack, inputs
-        The parts. None of them replaces an array that a row changes; a model whose columns change makes a new one.
+        The parts. None of them replaces an array that a row changes, but for the newest rows of the store; a model
+        whose columns change makes a new one.
     """
 
     def __init__(self, circuits: Circuits, lags: Autoregression, stack: Stack, inputs: RunningMoments) -> None:
         self._circuits, self._lags, self._stack = circuits, lags, stack
-        numbers = np.array([lags.forgetting, lags.discount, *stack.row_numbers])
-        self._book = AddressBook(inputs.moments, *stack.told_rows, *lags.row_arrays, *stack.row_arrays, numbers)
-        self._starts = np.array([tree.start for tree in circuits.trees], dtype=np.int64)
-        self._leaves = np.zeros((len(circuits.trees), 2), dtype=np.int64)
-        # Token of the prediction that was made here last.
+        numbers = np.array([lags.forgetting, lags.discount, *stack.row_numbers, stack.every])
+        self._newest = circuits.rows.newest
+        self._book = AddressBook(
+            inputs.moments, *stack.told_rows, *lags.row_arrays, *stack.row_arrays, numbers, circuits.point,
+            *self._newest,
+        )  # fmt: skip
+        n_trees = len(circuits.trees)
+        self._leaves = np.zeros((n_trees, 2), dtype=np.int64)
+        self._write_leaves = Struct(f"{2 * n_trees}q").pack_into
+        # Token of the prediction that was made here last, if its row can be learnt here.
         self._token = NO_TOKEN
 
-    def predict(self, token: int) -> bool:
-        """Predict the circuits' point under a token; False if it goes to more than one leaf of a tree."""
+    def predict(self, time: float, x: Array, token: int) -> bool:
+        """Predict the point of a time and inputs under a token; False if it goes to more than one leaf of a tree."""
         self._token = NO_TOKEN
-        circuits, leaves = self._circuits, self._leaves
-        found = circuits.open_leaves(token)
-        if found is None:
+        circuits, lags = self._circuits, self._lags
+        leaves = circuits.open_leaves([time, *x.tolist()], token)
+        if leaves is None:
             return False
-        for k, leaf in enumerate(found):
-            leaves[k, 0], leaves[k, 1] = leaf.book.address, leaf.n_rows
-        lags = self._lags
-        predict_row(circuits.point, self._starts, lags.short, lags.clip, leaves, self._book.table)
+        self._write_leaves(self._leaves.data, 0, *leaves)
+        with_gaps = predict_row(time, x, lags.clip, self._leaves, self._book.table)
         self._stack.is_ready = True
-        self._token = token
+        if not with_gaps and lags.n_rows:
+            self._token = token
         return True
 
-    def learn(self, token: int, x: Array, y: Array) -> bool:
-        """Learn the row that was predicted under a token; False if it was not predicted here, or must go in parts.
+    def learn(self, token: int, x: Array, y: Array, door: NDArray[np.int64] = NO_DOOR) -> int:
+        """Learn the row that was predicted under a token; `ELSEWHERE` if it was not predicted here, or has gaps.
 
-        ``x`` are the inputs, NaN where missing; no target is missing.
+        ``x`` are the inputs, NaN where missing. With the table of a ``door`` both are screened first: what is not good
+        is set aside, and nothing is learnt then (`SCREENED`).
         """
         circuits, lags, stack = self._circuits, self._lags, self._stack
-        if token != self._token or lags.n_rows == 0 or circuits.has_gaps:
-            return False
-        circuits.use_token(token)
-        at, done, ready = lags.n_waiting, stack.n_rows, int(stack.is_ready)
-        spoilt = learn_row(
-            x[None], circuits.point, y[None], lags.short, at, done, stack.every, ready, self._leaves, self._book.table
+        if token != self._token or not circuits.holds(token):
+            return ELSEWHERE
+        rows = circuits.rows
+        position = rows.open_position()
+        if rows.newest is not self._newest:
+            self._newest = rows.newest
+            for line, array in zip((NEWEST_X, NEWEST_Y), self._newest, strict=True):
+                self._book.replace(line, array)
+        due: int = learn_row(
+            x, y, lags.n_waiting, stack.n_rows, stack.is_ready, position, self._leaves, self._book.table, door
         )
-        stack.note_rows(1)
-        lags.note_rows(1)
-        circuits.note_row(y, spoilt)
-        return True
+        if due < 0:
+            return due
+        self._token = NO_TOKEN
+        stack.n_rows += 1
+        stack.is_ready = False
+        lags.n_waiting += 1
+        lags.n_rows += 1
+        if due & REFRESHED:
+            stack.forget_copies()
+        circuits.note_row(due // SPOILT)
+        return due

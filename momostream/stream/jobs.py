@@ -75,6 +75,8 @@ class Jobs:
         """
         self.collect()
         queue = self._queue
+        if not queue:
+            return False
         while queue and queue[0].is_over:
             queue.popleft()
         # Another search may begin if the gradients so far are within the budget of the rows so far.

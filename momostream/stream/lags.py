@@ -21,6 +21,7 @@ from momostream.kernels.lags import (
     predict_lags,
     predict_lags_rows,
     rebase_lags,
+    short_width,
     solve_lags,
 )
 from momostream.kernels.scalar import OK
@@ -93,8 +94,8 @@ class Autoregression(DiscountedRidge):
 
     def _scratch(self) -> None:
         """Set what follows from the columns: the width of the short regression, and arrays that kernels write."""
-        n_inputs, n_targets = self.past_x.shape[1], self.past_y.shape[1]
-        self.short = 1 + 2 * n_inputs + n_targets
+        n_targets = self.past_y.shape[1]
+        self.short = short_width(self.past_x[0], self.past_y[0])
         self._f, self._gains = np.zeros(self.width), np.zeros((2, self.width))
         self._means, self._c, self._error = np.zeros((4, n_targets)), np.ones(2), np.zeros(n_targets)
         self._scale = np.empty((2, self.width))

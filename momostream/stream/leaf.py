@@ -383,7 +383,9 @@ class Leaf:
         if factor.book is None:
             # Inputs, outputs and workspace are never replaced while the factor stays.
             single = factor.L.dtype == np.float32
-            facts = np.array([factor.kind, factor.linear, factor.noise, self.discount, single], dtype=np.float64)
+            facts = np.array(
+                [factor.kind, factor.linear, factor.noise, self.discount, single, self.start], dtype=np.float64
+            )
             factor.book = AddressBook(
                 self.inputs, self.outputs, factor.S, factor.L, factor.Z, factor.gaps, factor.v, self.work, facts
             )

@@ -19,7 +19,7 @@ from momostream.distributions.mixtures import Mixture, Multivariate, Routed, Stu
 from momostream.distributions.planes import LOCATION, STD, WEIGHT
 from momostream.distributions.stacked import StackedDistribution, Wrap, joint_distribution
 from momostream.stream.circuits import Circuits
-from momostream.stream.fused import FusedRow
+from momostream.stream.fused import ELSEWHERE, FusedRow
 from momostream.stream.lags import Autoregression
 from momostream.stream.moments import RunningMoments
 from momostream.stream.nodes import TOO_FAR, log_normalised
@@ -128,15 +128,13 @@ class StreamModel:
         # Missing inputs are guessed from the rows learnt so far: as long as no other is learnt, the guess is the same.
         given = time, x.tobytes()
         if given != self._predicted or not circuits.holds(self._token):
-            point = circuits.point
-            point[0] = time
-            self._x[:] = x
-            # A product with itself is the cheapest way to find a NaN.
-            if math.isnan(point.dot(point)):
-                gaps = np.isnan(point)
-                point[gaps] = np.concatenate([[0.0], self.inputs.guess])[gaps]
+            # A sum is the cheapest way to find a NaN.
+            if math.isnan(sum(x.tolist())):
+                x = np.where(np.isnan(x), self.inputs.guess, x)
             self._token = next_token()
-            if self._fused is None or not self._fused.predict(self._token):
+            if self._fused is None or not self._fused.predict(time, x, self._token):
+                circuits.point[0] = time
+                self._x[:] = x
                 self._predict_in_parts()
             self._predicted = given
         return self.stack.mean if self._is_stacked else self._shares() @ self.stack.planes[LOCATION]
@@ -181,13 +179,25 @@ class StreamModel:
 
     def learn(self, x: Array, y: Array, time: float) -> None:
         """Learn one row; NaN is missing. A row without any target is not learnt."""
-        has_gaps = math.isnan(y.dot(y))
-        if has_gaps and np.isnan(y).all():
+        # A product with itself is the cheapest way to find a NaN.
+        if math.isnan(y.dot(y)) and np.isnan(y).all():
             return
         self.predict(x, time)
-        if has_gaps or self._fused is None or not self._fused.learn(self._token, x, y):
+        if self._fused is None or self._fused.learn(self._token, x, y) < 0:
             self._learn_in_parts(x, y)
         self._work()
+
+    def learn_predicted(self, x: Array, y: Array, time: float, door: NDArray[np.int64]) -> int:
+        """Screen and learn the row that was predicted last in one compiled call; below 0 if it has to be learnt else.
+
+        See `momostream.stream.fused.FusedRow.learn`.
+        """
+        if self._fused is None or (time, x.tobytes()) != self._predicted:
+            return ELSEWHERE
+        found = self._fused.learn(self._token, x, y, door)
+        if found >= 0:
+            self._work()
+        return found
 
     def _learn_in_parts(self, x: Array, y: Array) -> None:
         if self._is_stacked:

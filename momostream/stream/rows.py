@@ -51,6 +51,8 @@ class RowStore:
         self.first = self.stop = 0
         self._X: dict[int, Array] = {}
         self._Y: dict[int, Array] = {}
+        #: Points and targets of the newest block.
+        self.newest = np.empty((0, 1 + n_inputs)), np.empty((0, n_targets))
         self._room = 0
         self._block = min(BLOCK, max(FIRST, BLOCK_NUMBERS // (1 + n_inputs + n_targets)))
 
@@ -69,14 +71,18 @@ class RowStore:
 
     def append(self, point: Array, y: Array) -> int:
         """Store a row; returns its number."""
-        number = self.stop
-        position = number % self._block
+        position = self.open_position()
+        X, Y = self.newest
+        X[position], Y[position] = point, y
+        self.stop += 1
+        return self.stop - 1
+
+    def open_position(self) -> int:
+        """Line of the arrays ``newest`` where the next row goes, for which there is room then."""
+        position = self.stop % self._block
         if position == 0 or position >= self._room:
-            self._open(number // self._block, position + 1)
-        self._newest_X[position] = point
-        self._newest_Y[position] = y
-        self.stop = number + 1
-        return number
+            self._open(self.stop // self._block, position + 1)
+        return position
 
     def extend(self, points: Array, Y: Array) -> Numbers:
         """Store many rows; returns their numbers."""
@@ -86,8 +92,11 @@ class RowStore:
             take = min(self._block - position, len(points) - at)
             if position + take > self._room or position == 0:
                 self._open(number, position + take)
-            self._newest_X[position : position + take] = points[at : at + take]
-            self._newest_Y[position : position + take] = Y[at : at + take]
+            X, targets = self.newest
+            X[position : position + take], targets[position : position + take] = (
+                points[at : at + take],
+                Y[at : at + take],
+            )
             self.stop += take
             at += take
         return np.arange(begin, self.stop)
@@ -99,8 +108,7 @@ class RowStore:
         if number in self._X:
             n = min(len(self._X[number]), room)
             X[:n], Y[:n] = self._wide(self._X[number][:n], self._Y[number][:n])
-        self._X[number] = self._newest_X = X
-        self._Y[number] = self._newest_Y = Y
+        self._X[number], self._Y[number] = self.newest = X, Y
         self._room = room
 
     def _wide(self, X: Array, Y: Array) -> tuple[Array, Array]:

@@ -202,7 +202,11 @@ class Stack:
         self.n_rows += n_rows
         self.is_ready = False
         if self.n_rows // self.every > before:
-            self._correlations = {}
+            self.forget_copies()
+
+    def forget_copies(self) -> None:
+        """Forget copies of correlations, which have been refreshed."""
+        self._correlations = {}
 
     @property
     def told_rows(self) -> tuple[Array, Array]:
@@ -250,7 +254,7 @@ class Stack:
         P = self.mixing.shape[2]
         prior = PRIOR_ROWS * P
         refresh_copula(prior, CORRELATION_FLOOR, self.moments, self.pairs, self._R, self._factors, self._log_dets)
-        self._correlations = {}
+        self.forget_copies()
 
     @property
     def nbytes(self) -> int:

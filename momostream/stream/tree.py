@@ -269,15 +269,11 @@ class Tree:
         """Note that a row went to one leaf, which has learnt it."""
         self.touch += 1
         leaf.touched = self.touch
-        self._own(leaf)
+        if leaf in self._lent or leaf not in self._built:
+            self._own(leaf)
         n = leaf.n_rows
         if n > self.growth.max_points or leaf.n_seen >= leaf.next_tuning or n <= 16 or leaf.has_gaps:
             self._look_at(leaf)
-
-    @property
-    def has_gaps(self) -> bool:
-        """Whether the row predicted last goes to one leaf that misses targets."""
-        return self._leaf is not None and self._leaf.has_gaps
 
     def _learn(self, node: Node, token: int, number: int, y: Array) -> None:
         if isinstance(node, Leaf):

@@ -6,6 +6,7 @@ import copy
 
 import numpy as np
 
+from momostream import MOMoGPRegressor
 from momostream.estimators._screening import Screening
 
 
@@ -56,3 +57,22 @@ def test_columns_that_join_have_a_door_of_their_own():
             parts.screen(given, Y := given.copy())
             parts.shown.show(Y)
     np.testing.assert_equal(whole.state()["targets"], parts.state()["targets"])
+
+
+def test_rows_that_are_screened_and_learnt_in_one_call_are_judged_as_by_the_parts():
+    n = 500
+    whole, parts = MOMoGPRegressor(seed=0), MOMoGPRegressor(seed=0)
+    for i, (x, y) in enumerate(zip(rows(n, 3, 3), rows(n, 2, 4), strict=True)):
+        inputs, targets = dict(zip("abc", x, strict=True)), dict(zip("de", y, strict=True))
+        # Some rows are learnt without a prediction, and some predictions are about other rows.
+        other = {name: value + (i % 7 == 0) for name, value in inputs.items()}
+        if i % 5:
+            assert whole.predict_one(other) == parts.predict_one(other)
+        parts._is_plain = False
+        whole.learn_one(inputs, targets)
+        parts.learn_one(inputs, targets)
+    assert whole.predict_one(inputs) == parts.predict_one(inputs)
+    assert whole.n_rows == parts.n_rows
+    assert whole.rejected_readings == parts.rejected_readings != {}
+    assert whole.stuck_readings == parts.stuck_readings != {}
+    np.testing.assert_equal(whole._screening.state(), parts._screening.state())

@@ -53,3 +53,12 @@ def test_a_copy_is_about_copies():
 def test_an_array_that_is_not_in_order_has_no_line():
     with pytest.raises(ValueError, match="C order"):
         AddressBook(np.ones((2, 3)).T)
+
+
+def test_a_line_takes_another_array():
+    book = AddressBook(*arrays())
+    book.replace(1, np.full((3, 5), 2.0))
+    gc.collect()
+    assert total(book.table, book.address) == 6.0 + 30.0 + 0.0 + 8.0 + 7.0
+    with pytest.raises(ValueError, match="C order"):
+        book.replace(1, np.ones((2, 3)).T)

@@ -13,7 +13,7 @@ from momostream._checks import check, whole
 from momostream.estimators._base import StreamingEstimator
 from momostream.horizon.calendar import NUMBER, Calendar, Clock
 from momostream.horizon.model import HorizonModel
-from momostream.horizon.reasons import reasons_of
+from momostream.horizon.reasons import reasons_of, relevance_now
 from momostream.horizon.settings import HorizonSettings
 
 if TYPE_CHECKING:
@@ -77,6 +77,20 @@ class ForecasterInsight(StreamingEstimator):
                 for name, weight in zip(self.series, line, strict=False)
             ]
         return pd.DataFrame(lines, columns=["row", "expert", "series", "weight"])
+
+    @property
+    def relevance(self) -> dict[Hashable, float]:
+        """Share of each feature in distinguishing rows, in the leaves of the circuits that are used now; sums to one.
+
+        Empty without circuits, and before they have two different rows. Each circuit counts by its weight, the mean
+        over steps and series.
+        """
+        with self._lock:
+            model = self._model
+            if model is None or not model.n_rows:
+                return {}
+            found = relevance_now(model, model.weights.mean(axis=(1, 2)))
+            return dict(zip(self._point_names(model), found.tolist(), strict=True)) if found.any() else {}
 
     def explain(self, step: int = 1, n_neighbours: int = 5) -> dict[str, Any]:
         """Reasons for the forecast of a step, counted from 1: experts, inputs and rows like the newest one.

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from momostream.horizon.model import HorizonModel
+from momostream.stream.circuits import Circuits
+from momostream.stream.leaf import Leaf
+from momostream.stream.tree import Tree
 
-__all__ = ["Reasons", "reasons_of"]
+__all__ = ["Reasons", "reasons_of", "relevance_now"]
 
 Array = NDArray[np.float64]
 
@@ -41,32 +45,55 @@ def reasons_of(model: HorizonModel, step: int, n_neighbours: int) -> Reasons:
     made = model._forecast()
     weights = model.weights[:, step - 1]
     point = model.point
-    relevance = np.zeros(len(point))
     similarity: dict[int, float] = {}
     points: dict[int, Array] = {}
-    for part, circuits in model.experts.circuits.items():
-        first = model.experts.at[part].start
-        for k, tree in enumerate(circuits.trees):
-            view = point[tree.start :]
-            # Never zero: circuits that have lost all weight still know which rows are alike.
-            weight = weights[first + k].mean() + 1e-12
-            for leaf in tree.reached(view):
-                X, _ = leaf.data()
-                if not len(X):
-                    continue
-                relevance[tree.start :] += weight * (X.std(axis=0) * leaf.inputs[1]) ** 2
-                gathered, _ = circuits.rows.gather(np.asarray(leaf.numbers, dtype=np.int64))
-                for row, value in zip(gathered, leaf.similarity(X, view), strict=True):
-                    number = round(float(row[0]))
-                    similarity[number] = max(similarity.get(number, 0.0), float(value))
-                    points[number] = row
+    for _, circuits, tree, leaf, X in _leaves_used(model):
+        gathered, _ = circuits.rows.gather(np.asarray(leaf.numbers, dtype=np.int64))
+        for row, value in zip(gathered, leaf.similarity(X, point[tree.start :]), strict=True):
+            number = round(float(row[0]))
+            similarity[number] = max(similarity.get(number, 0.0), float(value))
+            points[number] = row
     nearest = sorted(similarity, key=lambda number: -similarity[number])[:n_neighbours]
-    total = relevance.sum()
     now = model.past.inputs[model.past.last, 0, : model.n_inputs]
     return Reasons(
         weights,
         made.located[:, step - 1],
         (made.blend_slope[step - 1] @ model.inputs.slopes(now, model._ahead.terms[step])).T,
-        relevance / total if total > 0.0 else relevance,
+        relevance_now(model, weights.mean(axis=1)),
         [(number, similarity[number], points[number]) for number in nearest],
     )
+
+
+def relevance_now(model: HorizonModel, weights: Array) -> Array:
+    """Share of the number of the row and of each coordinate in distinguishing rows, in the leaves that are used now.
+
+    Parameters
+    ----------
+    model
+        It stays as it is.
+    weights
+        Of each expert.
+
+    Returns
+    -------
+    array
+        Sums to one; zeros without circuits, and while all rows are alike.
+    """
+    relevance = np.zeros(len(model.point))
+    for expert, _, tree, leaf, X in _leaves_used(model):
+        # Never zero: circuits that have lost all weight still know which rows are alike.
+        relevance[tree.start :] += (weights[expert] + 1e-12) * (X.std(axis=0) * leaf.inputs[1]) ** 2
+    total = relevance.sum()
+    return relevance / total if total > 0.0 else relevance
+
+
+def _leaves_used(model: HorizonModel) -> Iterator[tuple[int, Circuits, Tree, Leaf, Array]]:
+    """Expert, circuits, tree and rows of each leaf that the newest row belongs to."""
+    point = model.point
+    for part, circuits in model.experts.circuits.items():
+        first = model.experts.at[part].start
+        for k, tree in enumerate(circuits.trees):
+            for leaf in tree.reached(point[tree.start :]):
+                X, _ = leaf.data()
+                if len(X):
+                    yield first + k, circuits, tree, leaf, X

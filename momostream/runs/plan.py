@@ -24,7 +24,9 @@ if TYPE_CHECKING:
     from momostream.estimators.monitor import FaultEvent, MOMoGPMonitor
     from momostream.runs.lookout import ForecastAlarm, Lookout
 
-__all__ = ["Plan", "Step", "forecast_after", "last_time", "make_model", "shares", "take_rows"]
+__all__ = [
+    "Plan", "Step", "forecast_after", "last_time", "make_model", "relevance_of", "shares", "take_rows", "weights_of",
+]  # fmt: skip
 
 # Every value is unexpected to a model that knows nothing yet: rows to learn before alarms.
 WATCH_ROWS = 32
@@ -162,8 +164,18 @@ def _last_time(model: MOMoGPRegressor | MOMoGPForecaster) -> float:
 
 def shares(model: MOMoGPRegressor | MOMoGPForecaster) -> dict[str, float]:
     """Current shares in a model: the relevance of its inputs, or the weights of a forecaster's experts."""
+    return relevance_of(model) if isinstance(model, MOMoGPRegressor) else weights_of(model)
+
+
+def relevance_of(model: MOMoGPRegressor | MOMoGPForecaster) -> dict[str, float]:
+    """Share of each input, or of each feature that a forecaster's circuits see, in distinguishing rows now."""
+    return {str(name): share for name, share in model.relevance.items()}
+
+
+def weights_of(model: MOMoGPRegressor | MOMoGPForecaster) -> dict[str, float]:
+    """Weight of each expert now: the mean over targets, and over the steps of a forecaster."""
     if isinstance(model, MOMoGPRegressor):
-        return {str(name): share for name, share in model.relevance.items()}
+        return {name: sum(each.values()) / len(each) for name, each in model.expert_weights.items() if each}
     core = model._model
     # Without a frame: a page asks for this every few rows of each machine.
     return {} if core is None else dict(zip(core.expert_names, core.weights.mean(axis=(1, 2)).tolist(), strict=True))

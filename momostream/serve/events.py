@@ -54,6 +54,7 @@ class View:
     _alarms: int = -1
     _alarm_order: list[str] = field(default_factory=list)
     _row: int = 0
+    _looks: int = -1
     _machine: int = -1
 
     def news(self) -> Iterator[tuple[str, str]]:
@@ -94,8 +95,8 @@ class View:
         # The state of a machine may change without a row: it becomes silent, or its alarm is acknowledged.
         if machine is None or machine.version == self._machine:
             return
-        details = machine_details(self.state, machine, after=self._row)
-        self._machine, self._row = details.pop("version"), machine.last_number
+        details = machine_details(self.state, machine, after=self._row, looks=self._looks)
+        self._machine, self._row, self._looks = details.pop("version"), machine.last_number, machine.n_looks
         yield "machine", as_json(details)
 
 
@@ -110,8 +111,8 @@ def feed_overview(state: FeedState) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def machine_details(state: FeedState, machine: Machine, after: int = 0) -> dict[str, Any]:
-    """All about a machine; of its rows, only those after a number."""
+def machine_details(state: FeedState, machine: Machine, after: int = 0, looks: int = -1) -> dict[str, Any]:
+    """All about a machine: its rows after a number; weights and relevance if there were not as many looks before."""
     with state.lock:
         stamps = machine.stamps.rows()
         n_new = int((stamps[:, 0] > after).sum())
@@ -120,7 +121,8 @@ def machine_details(state: FeedState, machine: Machine, after: int = 0) -> dict[
             "time_kind": machine.time_kind, "n_rows": machine.n_rows + machine.n_known, "whole": after == 0,
             "history": machine.history(n_new), "forecast": machine.forecast(FAN_LEVELS),
             "earlier": machine.earlier(), "scores": machine.scores,
-            "shares": machine.shares if after == 0 else machine.shares[-1:],
+            "weights": machine.weights.plain() if looks != machine.n_looks else None,
+            "relevance": machine.relevance.plain() if looks != machine.n_looks else None,
         }  # fmt: skip
 
 

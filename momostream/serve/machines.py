@@ -19,7 +19,8 @@ from momostream.distributions.predicted import PredictedValues
 from momostream.distributions.prediction import Prediction
 from momostream.feeds.formats import Row
 from momostream.horizon.calendar import NUMBER, as_time
-from momostream.runs.plan import Plan
+from momostream.runs.plan import Plan, relevance_of, weights_of
+from momostream.serve.shares import Shares
 
 __all__ = ["Machine", "RowRing", "machine_id"]
 
@@ -32,8 +33,8 @@ N_WAITING = 12
 SCORE_ROWS = 100
 # Rows after which a model knows enough for alarms; as `WATCH_ROWS` of `momostream.runs.plan`.
 LEARNING_ROWS = 32
-# Shares of experts or inputs that are kept.
-N_SHARES = 120
+# Rows from one look at experts and inputs to the next; more, the more rows there were: all of a model is looked at.
+SHARE_ROWS, N_LOOKS = 16, 120
 
 
 @lru_cache(10_000, typed=True)
@@ -125,7 +126,8 @@ class Machine:
         self.predicted: PredictedValues | None = None
         self.forecast_at, self.forecast_row = math.nan, 0
         self.stored_forecast: dict[str, Any] | None = None
-        self.shares: list[tuple[float, dict[str, float]]] = []
+        # Weights of experts and relevance of inputs, and how often these were noted.
+        self.weights, self.relevance, self.n_looks = Shares(), Shares(), 0
         self._last = np.full(n_targets, np.nan)
         self._sums = np.zeros((4, n_targets))
         self._step: float | None = None
@@ -268,11 +270,20 @@ class Machine:
             for i, name in enumerate(self.plan.targets)
         }
 
-    def note_shares(self, shares: dict[str, float]) -> None:
-        """Keep the weights of experts, or the relevance of inputs, at this row."""
-        self.shares.append((self.last_time, shares))
-        if len(self.shares) > N_SHARES:
-            self.shares = self.shares[::2]
+    @property
+    def is_look_due(self) -> bool:
+        """Whether the model should be looked at after this row."""
+        n_rows = self.n_rows + self.n_known
+        every = SHARE_ROWS
+        while n_rows > N_LOOKS * every:
+            every *= 2
+        return n_rows % every == 1
+
+    def look(self, model: Any) -> None:
+        """Keep the weights of the experts and the relevance of the inputs of a model at this row."""
+        self.weights.note(self.last_time, weights_of(model))
+        self.relevance.note(self.last_time, relevance_of(model))
+        self.n_looks += 1
 
     # ------------------------------------------------------------------ what is shown
 
@@ -386,7 +397,11 @@ class Machine:
         forecast = about.get("forecast")
         if forecast is not None and set(self.plan.targets) <= forecast["targets"].keys():
             self.stored_forecast = forecast
-        self.shares = [(at, shares) for at, shares in about.get("shares", [])]
+        if "weights" in about:
+            self.weights, self.relevance = Shares.unpacked(about["weights"]), Shares.unpacked(about["relevance"])
+        # Earlier versions kept those of a forecaster's experts, or of a regressor's inputs.
+        for at, shares in about.get("shares", []):
+            (self.relevance if self.plan.horizon is None else self.weights).note(at, shares)
         if len(self.values):
             rolling = self.values.rows(1)[0, 4 * n_targets :].reshape(3, n_targets).astype(np.float64)
             seen = ~np.isnan(rolling[0])
@@ -398,7 +413,7 @@ class Machine:
         """What is kept beside the rows."""
         return {
             "n_rows": self.n_rows + self.n_known, "time_kind": self.time_kind, "forecast": self.forecast(),
-            "shares": self.shares, "targets": list(self.plan.targets),
+            "weights": self.weights.packed(), "relevance": self.relevance.packed(), "targets": list(self.plan.targets),
         }  # fmt: skip
 
 

@@ -14,11 +14,11 @@ from typing import Any
 
 from momostream.distributions.predicted import PredictedValues
 from momostream.runs.channels import OutputLine
-from momostream.runs.plan import Plan, Step, shares
+from momostream.runs.plan import Plan, Step
 from momostream.serve.alarms import MOST_RECORDS, AlarmFolder, AlarmRecord, Inbox, record_of, record_of_outlook
 from momostream.serve.book import Book
 from momostream.serve.config import FeedConfig
-from momostream.serve.machines import Machine, machine_id, plain
+from momostream.serve.machines import SHARE_ROWS, Machine, machine_id, plain
 
 __all__ = ["HEALTH", "FeedState", "Tile", "as_json"]
 
@@ -28,8 +28,6 @@ HEALTH = ("alarm", "watch", "silent", "learning", "ok")
 SILENT_GAPS, SILENT_SECONDS = 8.0, 45.0
 # Rolling coverage that is lower than the level by this much is worth a look.
 COVERAGE_MARGIN = 0.2
-# Rows of a machine from one look at its experts to the next.
-SHARE_ROWS = 16
 # Points of the small chart on a tile, and alarms that a page is sent.
 TILE_POINTS, MOST_ALARMS = 40, 200
 # Upper ends of the counts of latencies, in seconds.
@@ -151,9 +149,8 @@ class FeedState:
             self._rows.append((id, *machine.newest_row()))
             for record in self._folder.row(id, machine.name, row.number, machine.last_time, alarms):
                 self._note_alarm(record)
-            if (machine.n_rows + machine.n_known) % SHARE_ROWS == 1:
-                model = self.run.fleet.peek("model" if row.key is None else row.key)
-                machine.note_shares(shares(model))
+            if machine.is_look_due:
+                machine.look(self.run.fleet.peek("model" if row.key is None else row.key))
         self.n_rows += 1
         self._touch(machine)
         self._count_latency(row.number)

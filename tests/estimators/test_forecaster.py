@@ -498,3 +498,19 @@ def test_steps_that_have_hardly_been_learnt_do_not_run_away():
         mean = model.forecast(60, with_dist=True).mean
         beyond = pd.concat([mean - highest, lowest - mean]) / (highest - lowest)
         assert beyond.max().max() < 1.0
+
+
+def test_relevance_is_that_of_the_circuits():
+    model = MOMoGPForecaster(horizon=2, experts=("last value", "matern32"), seed=0)
+    assert model.relevance == {}
+    rng = np.random.default_rng(0)
+    for _ in range(300):
+        valve = float(rng.normal())
+        model.learn_one({"power": valve}, {"valve": valve})
+    # With one circuit, weights do not matter: the shares are those of a forecast's reasons.
+    assert model.relevance == pytest.approx(model.explain()["relevance"])
+    assert sum(model.relevance.values()) == pytest.approx(1.0)
+    without = MOMoGPForecaster(horizon=2, experts=("last value", "own lags"), seed=0)
+    for n in range(60):
+        without.learn_one({"power": float(n % 3)})
+    assert without.relevance == {}

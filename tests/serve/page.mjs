@@ -90,6 +90,25 @@ async function seen(page) {
   assert.match(await page.locator(".seen").first().textContent(), /Seen by Ann/);
 }
 
+// Weights of experts and relevance of inputs are drawn and said, as the interface has them.
+async function shares() {
+  const page = await open(1600, 1000);
+  await page.locator(".tile").first().click();
+  for (const name of ["weights", "relevance"]) {
+    const card = page.locator(`[data-shares=${name}]`);
+    await card.locator(".share").first().waitFor();
+    const id = page.url().split("/").pop();
+    const { [name]: found } = await (await fetch(`${base}feeds/south/machine?machine=${id}`)).json();
+    const said = await card.locator(".share").evaluateAll((items) => items.map((item) => [item.children[1].textContent, item.children[2].textContent]));
+    assert.deepEqual(Object.fromEntries(said), Object.fromEntries(found.names.map((each, k) => [each, `${(100 * found.values[k].at(-1)).toFixed(0)} %`])));
+    const colours = await card.locator("canvas").evaluate((canvas) => {
+      const pixels = new Uint32Array(canvas.getContext("2d").getImageData(canvas.width - 2, 0, 1, canvas.height).data.buffer);
+      return new Set(pixels).size;
+    });
+    assert.ok(colours >= 2, `${name}: ${colours} colours`);
+  }
+}
+
 async function phone() {
   const page = await open(390, 844);
   await page.waitForSelector(".tile");
@@ -112,7 +131,7 @@ async function again() {
 }
 
 try {
-  await (phase === "first" ? first() : again());
+  await { first, again, shares }[phase]();
   assert.deepEqual(troubles, []);
 } finally {
   await browser.close();

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 from collections import deque
 from datetime import datetime, timedelta
@@ -9,11 +10,13 @@ from datetime import datetime, timedelta
 import numpy as np
 import pytest
 
+from momostream import MOMoGPRegressor
 from momostream.distributions.predicted import PredictedValues
 from momostream.feeds.formats import Row
 from momostream.runs.plan import Plan
 from momostream.serve.alarms import CALM_ROWS, CRITICAL_ROWS, AlarmFolder
 from momostream.serve.machines import N_WAITING, SCORE_ROWS, Machine, RowRing
+from momostream.serve.shares import Shares
 
 
 def test_a_ring_is_a_deque():
@@ -112,3 +115,57 @@ def test_rows_of_an_earlier_process_with_other_sensors():
     assert found["targets"]["wind"]["value"] == [5.0, 6.0, 7.0, 8.0, 9.0]
     assert found["targets"]["temperature"]["value"] == [None] * 5
     assert again.forecast() is None
+
+
+def test_shares_take_bounded_memory_and_survive_a_restart():
+    shares, naive = Shares(), {}
+    for n in range(1, 1000):
+        found = {"last value": 1.0 / n, "own lags": 1.0 - 1.0 / n} if n > 1 else {"last value": 1.0}
+        shares.note(float(n), found)
+        naive[float(n)] = found
+    kept = shares.plain()
+    assert len(kept["time"]) == len(shares) <= 120
+    assert kept["time"][0] == 1.0 and kept["time"][-1] >= 998.0
+    for at, *values in zip(kept["time"], *kept["values"], strict=True):
+        assert values == pytest.approx([naive[at].get(name, 0.0) for name in kept["names"]], abs=1e-4)
+    again = Shares.unpacked(json.loads(json.dumps(shares.packed())))
+    assert again.plain() == kept
+    again.note(1000.0, {"curved lags": 1.0})
+    assert [column[-1] for column in again.plain()["values"]] == [0.0, 0.0, 1.0]
+    assert again.plain()["values"][2][0] == 0.0
+
+
+def test_experts_and_inputs_are_looked_at_less_and_less_often():
+    machine, model = Machine("T1", Plan(("power",), ("wind",), None, None, key="k"), 50), MOMoGPRegressor(seed=0)
+    looks = []
+    for n in range(1, 5000):
+        row = Row(n, n, None, {"power": float(n % 7), "wind": float(n % 5)}, "T1")
+        machine.add(row, None)
+        if n <= 40:
+            model.learn_one({"wind": row.values["wind"]}, {"power": row.values["power"]})
+        if machine.is_look_due:
+            machine.look(model)
+            looks.append(n)
+    assert looks[:3] == [1, 17, 33]
+    assert looks[-1] - looks[-2] == 64
+    assert len(machine.weights) <= 120
+    assert set(np.diff(machine.weights.plain()["time"])) == {64.0}
+    weights = {name: each["power"] for name, each in model.expert_weights.items()}
+    found = machine.weights.plain()
+    assert {name: values[-1] for name, values in zip(found["names"], found["values"], strict=True)} == pytest.approx(
+        weights, abs=1e-4
+    )
+    found = machine.relevance.plain()
+    assert {name: values[-1] for name, values in zip(found["names"], found["values"], strict=True)} == pytest.approx(
+        model.relevance, abs=1e-4
+    )
+
+
+def test_shares_of_earlier_versions_are_shown():
+    old = {"n_rows": 33, "time_kind": "rows", "shares": [[1.0, {"own": 1.0}], [17.0, {"own": 0.5, "last": 0.5}]]}
+    forecaster, regressor = (Machine("T1", Plan(("power",), ("wind",), None, horizon), 50) for horizon in (3, None))
+    for machine in (forecaster, regressor):
+        machine.restore([], old)
+    expected = {"names": ["own", "last"], "time": [1.0, 17.0], "values": [[1.0, 0.5], [0.0, 0.5]]}
+    assert forecaster.weights.plain() == regressor.relevance.plain() == expected
+    assert len(forecaster.relevance) == len(regressor.weights) == 0

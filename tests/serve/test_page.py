@@ -42,6 +42,25 @@ def drive(address, phase):
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+REGRESSOR = """
+[serve]
+address = "127.0.0.1:0"
+[feeds.south]
+key = "turbine"
+time = "time"
+targets = ["power"]
+inputs = ["wind", "temperature"]
+"""
+
+
+def test_experts_and_inputs_of_a_regressor_are_shown(tmp_path):
+    tools()
+    with running(tmp_path, REGRESSOR) as (client, state):
+        rows = [row(n) for n in range(1, 71)]
+        push(client, [each | {"wind": each["power"] ** 0.5} for each in rows], state, "south")
+        drive(str(client.base_url), "shares")
+
+
 def test_people_can_watch_and_acknowledge(tmp_path):
     tools()
     with running(tmp_path) as (client, state):

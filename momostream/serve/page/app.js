@@ -43,6 +43,7 @@ function route() {
   show("machines");
   if (page.machine) {
     view.open(page.feed, page.machine);
+    showAlarm();
     scrollTo(0, 0);
     view.heading.focus({ preventScroll: true });
   } else {
@@ -131,9 +132,16 @@ function overview(message) {
   }
 }
 
+// A machine with an open alarm is shown by the column that has it.
+function showAlarm() {
+  const alarm = page.machine && inbox.records.find((record) => record.machine === page.machine && record.end === null);
+  if (alarm) view.prefer(alarm.columns);
+}
+
 let heard = null;
 function alarms(message) {
   inbox.update(message);
+  if (heard === null) showAlarm();
   const records = inbox.records;
   const n = inbox.waiting;
   $("tab-count").hidden = !n;

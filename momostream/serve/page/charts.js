@@ -179,42 +179,54 @@ export function align(parts) {
   return [times, ...columns];
 }
 
-const PALETTE = ["#2a7f76", "#7b52ab", "#c98a1b", "#3c6fb4", "#b5524b", "#6c8a3a", "#8a6d5a", "#5a6f86", "#c27ba0", "#4aa3a2", "#9a9a45", "#7e7e8c"];
+// Shares of this many names have a colour of their own; all others together are the last one.
+const MOST_SHARES = 8;
 
-// Shares over time as stacked areas, with their newest values in words.
-export function drawShares(canvas, list, history) {
-  const names = [...new Set(history.flatMap(([, shares]) => Object.keys(shares)))];
-  const total = (name) => history.reduce((sum, [, shares]) => sum + (shares[name] || 0), 0);
-  names.sort((a, b) => total(b) - total(a));
+// Shares over time as stacked areas, with their newest values in words: the largest first, small ones together.
+export function drawShares(canvas, list, { names, time: times, values }) {
+  const sums = times.map((_, i) => values.reduce((sum, each) => sum + each[i], 0) || 1);
+  const parts = names.map((name, k) => ({ name, shares: values[k].map((value, i) => value / sums[i]) }));
+  const total = ({ shares }) => shares.reduce((sum, share) => sum + share, 0);
+  parts.sort((a, b) => total(b) - total(a));
+  if (parts.length > MOST_SHARES) {
+    const rest = parts.splice(MOST_SHARES - 1);
+    parts.push({ name: `${rest.length} others`, shares: times.map((_, i) => rest.reduce((sum, each) => sum + each.shares[i], 0)) });
+  }
   const width = canvas.clientWidth, height = canvas.clientHeight, scale = devicePixelRatio || 1;
   canvas.width = width * scale;
   canvas.height = height * scale;
   const g = canvas.getContext("2d");
   g.scale(scale, scale);
-  const n = history.length;
-  const x = (i) => (n === 1 ? i * width : (width * i) / (n - 1));
-  const base = new Array(Math.max(n, 2)).fill(0);
-  names.forEach((name, k) => {
-    const at = (i) => history[Math.min(i, n - 1)][1];
-    const sums = base.map((_, i) => Object.values(at(i)).reduce((sum, share) => sum + share, 0) || 1);
-    const tops = base.map((value, i) => value + (at(i)[name] || 0) / sums[i]);
-    g.fillStyle = PALETTE[k % PALETTE.length];
+  const n = times.length, length = times[n - 1] - times[0];
+  // A single moment fills the width.
+  const at = n === 1 ? [0, 0] : times.map((_, i) => i);
+  const x = (i) => (n === 1 || !length ? width * (i / Math.max(at.length - 1, 1)) : width * (times[i] - times[0]) / length);
+  const base = at.map(() => 0);
+  parts.forEach(({ shares }, k) => {
+    const tops = base.map((value, i) => value + shares[at[i]]);
+    g.fillStyle = colour(`share-${k + 1}`);
     g.beginPath();
     tops.forEach((value, i) => g.lineTo(x(i), height * (1 - value)));
-    for (let i = base.length - 1; i >= 0; i--) g.lineTo(x(i), height * (1 - base[i]));
+    for (let i = base.length - 1; i >= 0; i -= 1) g.lineTo(x(i), height * (1 - base[i]));
     g.closePath();
     g.fill();
     tops.forEach((value, i) => { base[i] = value; });
+    if (!k) return;
+    // A thin line between two areas: neighbours are told apart without their colours.
+    g.strokeStyle = colour("surface");
+    g.lineWidth = 1;
+    g.beginPath();
+    tops.forEach((value, i) => g.lineTo(x(i), height * (1 - (value - shares[at[i]]))));
+    g.stroke();
   });
-  const newest = history[n - 1][1];
-  list.replaceChildren(...names.slice(0, 8).map((name, k) => {
+  list.replaceChildren(...parts.map(({ name, shares }, k) => {
     const dot = document.createElementNS("http://www.w3.org/2000/svg", "svg");
     dot.setAttribute("viewBox", "0 0 10 10");
     dot.setAttribute("aria-hidden", "true");
     const square = document.createElementNS("http://www.w3.org/2000/svg", "rect");
-    for (const [key, value] of Object.entries({ width: 10, height: 10, rx: 2.5, fill: PALETTE[k % PALETTE.length] })) square.setAttribute(key, value);
+    for (const [key, value] of Object.entries({ width: 10, height: 10, rx: 2.5, fill: `var(--share-${k + 1})` })) square.setAttribute(key, value);
     dot.append(square);
-    return make("div", { class: "share" }, dot, make("span", { text: name }), make("span", { text: `${(100 * (newest[name] || 0)).toFixed(0)} %` }));
+    return make("li", { class: "share" }, dot, make("span", { text: name, title: name }), make("span", { text: `${(100 * shares[n - 1]).toFixed(0)} %` }));
   }));
 }
 

@@ -27,6 +27,7 @@ export class MachineView {
     this.about = about;
     this.id = id;
     this.target = about.targets[0];
+    this.isChosen = false;
     this.details = null;
     this.showsAll = false;
     this.build();
@@ -52,7 +53,7 @@ export class MachineView {
     this.badge = make("span", { class: "badge" });
     this.counted = make("span", { class: "note" });
     this.buttons = this.about.targets.map((target) => make("button", {
-      type: "button", text: target, "aria-pressed": String(target === this.target), onclick: () => this.choose(target),
+      type: "button", text: target, "aria-pressed": String(target === this.target), onclick: () => { this.isChosen = true; this.choose(target); },
     }));
     const ahead = this.about.horizon !== null;
     const legend = make("div", { class: "legend" }, legendKey("value", "line", "measured"),
@@ -67,8 +68,8 @@ export class MachineView {
     this.errorText = make("div", { class: "row" });
     this.coveragePlace = make("div");
     this.coverageText = make("div", { class: "row" });
-    this.strip = make("canvas", { class: "strip", "aria-hidden": "true" });
-    this.shares = make("div", { class: "shares" });
+    this.weights = this.shareCard("weights", "Experts' weights over time", "What the forecast is mixed from.");
+    this.relevance = this.shareCard("relevance", "Relevance over time", "What the circuits tell rows apart by.");
     this.root.append(
       make("div", { class: "machine-head" },
         make("a", { class: "back", href: this.back(), "aria-label": "Back to all machines" }, document.createTextNode("‹ All machines")),
@@ -82,7 +83,7 @@ export class MachineView {
         ahead ? this.riskCard() : null,
         this.card("Rolling error", this.errorText, this.errorPlace, make("div", { class: "legend" }, legendKey("forecast", "line", "model"), legendKey("naive", "line", "last value"))),
         this.card("Rolling coverage", this.coverageText, this.coveragePlace, make("div", { class: "legend" }, legendKey("forecast", "line", "inside"), legendKey("naive", "dash", `should be ${level}`))),
-        this.card(ahead ? "Experts' weights over time" : "Relevance of inputs over time", this.strip, this.shares)));
+        this.weights.card, this.relevance.card));
     const narrow = innerWidth < 700;
     this.main = new Chart(this.place, { label: "Chart of history and forecast", height: narrow ? 260 : 380, onCursor: (index) => this.read(index), range: (u, low, high) => this.bound(low, high) });
     this.errors = new Chart(this.errorPlace, { label: "Chart of the rolling error", height: 150, size: 50, zoom: false });
@@ -91,7 +92,31 @@ export class MachineView {
   }
 
   card(title, ...children) {
-    return make("section", { class: "card" }, make("div", { class: "card-head" }, make("h3", { text: title })), ...children);
+    return make("section", { class: "card half" }, make("div", { class: "card-head" }, make("h3", { text: title })), ...children);
+  }
+
+  shareCard(name, title, words) {
+    const strip = make("canvas", { class: "strip", "aria-hidden": "true" });
+    const list = make("ol", { class: "shares", "aria-label": `${title}: now` });
+    const ends = make("div", { class: "ends", "aria-hidden": "true" });
+    const card = make("section", { class: "card half", "aria-label": title, "data-shares": name },
+      make("div", { class: "card-head" }, make("h3", { text: title }), make("span", { class: "note", text: words })), strip, ends, list);
+    return { card, strip, ends, list };
+  }
+
+  drawShares(kind) {
+    for (const name of ["weights", "relevance"]) {
+      const { strip, ends, list } = this[name], found = this.details[name];
+      const empty = !found.time.length;
+      strip.hidden = ends.hidden = empty;
+      if (empty) {
+        list.replaceChildren(make("li", { class: "note", text: name === "weights" ? "None yet." : "None yet: no circuit has learnt enough rows, or there are no circuits." }));
+        continue;
+      }
+      const places = [found.time[0], found.time[found.time.length - 1]];
+      ends.replaceChildren(...places.map((at) => make("span", { text: time(at, kind) })));
+      drawShares(strip, list, found);
+    }
   }
 
   riskCard() {
@@ -128,6 +153,14 @@ export class MachineView {
       : `by ${until}. From ${found.paths.toLocaleString("en-GB")} joint paths; the bars show the chance by each step.`;
     this.answer.replaceChildren(make("span", { class: "percent", text: chance(found.probability) }), make("span", { class: "note", text: words }), bars);
     drawBars(bars, found.by_step);
+  }
+
+  // Columns of an open alarm: what is wrong is shown first, until somebody chooses.
+  prefer(columns) {
+    const target = this.about.targets.find((each) => columns.includes(each));
+    if (this.isChosen || !target) return;
+    this.isChosen = true;
+    this.choose(target);
   }
 
   choose(target) {
@@ -170,10 +203,9 @@ export class MachineView {
       history.time.splice(0, extra);
       for (const parts of Object.values(history.targets)) for (const values of Object.values(parts)) values.splice(0, extra);
     }
-    const [newest] = message.shares;
-    const shares = this.details.shares;
-    if (newest && (!shares.length || shares[shares.length - 1][0] !== newest[0])) shares.push(newest);
-    this.details = { ...message, history, shares };
+    // Sent when they have changed.
+    const { weights, relevance } = this.details;
+    this.details = { ...message, history, weights: message.weights || weights, relevance: message.relevance || relevance };
   }
 
   draw() {
@@ -186,7 +218,7 @@ export class MachineView {
     this.counted.textContent = `${details.n_rows.toLocaleString("en-GB")} rows learnt, last one ${time(history.time[history.time.length - 1], kind)}`;
     this.drawMain(kind, history, forecast, earlier);
     this.drawScores(kind, history, details.scores);
-    if (details.shares.length) drawShares(this.strip, this.shares, details.shares);
+    this.drawShares(kind);
     if (forecast && this.riskSteps) this.fillRisk(forecast, history, kind);
     this.read(null);
   }

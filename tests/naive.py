@@ -709,6 +709,7 @@ def recall(
     now: int,
     every: int,
     y: np.ndarray,
+    reach: tuple[np.ndarray, np.ndarray],
     X: np.ndarray,
     own: slice,
     stands_still: np.ndarray,
@@ -718,7 +719,7 @@ def recall(
     """Errors (K, H, P) and planes (5, M, H, P) of the forecasts of row `now`, given those `made` at each row before.
 
     Forecasts hold `located` (H, K, P), `sloped` (H, 2, P, D), `blend_slope` (H, P, D) and `distribution` (H, 5, M, P).
-    Components that stand still move with the inputs unless the series `rests` (rows, P).
+    Components that stand still move with the inputs unless the series `rests` (rows, P). What moves stays in `reach`.
     NaN where there was none; of those that were made, one in `every` counts, another one in each H rows.
     """
     H, K, P = made[0]["located"].shape
@@ -732,10 +733,14 @@ def recall(
         location = forecast["located"][h].copy()
         # A third expert moves as the second.
         location[own] += (forecast["sloped"][h] @ change)[[0, 1, 1][: own.stop - own.start]]
+        if len(change):
+            location[own] = np.clip(location[own], *reach)
         errors[:, h] = y - location
         plane_rows[:, :, h] = forecast["law"][h]
         stays = stands_still[:, None] & (rests[row] > 0.0)
-        plane_rows[0, :, h] += np.where(stays, 0.0, forecast["blend_slope"][h] @ change)
+        if len(change):
+            moved = np.clip(plane_rows[0, :, h] + forecast["blend_slope"][h] @ change, *reach)
+            plane_rows[0, :, h] = np.where(stays, plane_rows[0, :, h], moved)
     return errors, plane_rows
 
 

@@ -40,6 +40,8 @@ USUAL_STEPS = (
     *(hours * HOUR for hours in (1, 2, 3, 4, 6)),
 )
 NEAR = 0.04
+# Waves below this are the round-off of zero: a product with one would be a feature with a weight of any size.
+WAVE_ROUND_OFF = 1e-12
 
 NUMBER, NAIVE, AWARE = "number", "date and time", "date and time with a time zone"
 
@@ -144,7 +146,7 @@ class Calendar:
         if not self.names:
             return np.empty((len(times), 0))
         turns = [2.0 * np.pi * np.mod(times, period) / period for period in self._periods.values()]
-        waves = [wave(turn) for turn in turns for wave in (np.sin, np.cos)]
+        waves = [wave for turn in turns for wave in _sine_cosine(turn)]
         weekend = self._is_weekend(np.floor(times / DAY).astype(np.int64)).astype(np.float64)
         products = [weekend * wave for wave in waves] if "day" in self._periods else []
         return np.stack([*waves, weekend, *products], axis=1)
@@ -193,7 +195,13 @@ def waves_of(season: int, first: int, n: int) -> Array:
 def _season_waves(season: int) -> Array:
     """The waves of one season, row by row."""
     turns = 2.0 * np.pi * np.arange(season) / season
-    return np.stack([np.sin(turns), np.cos(turns), np.sin(2.0 * turns), np.cos(2.0 * turns)], axis=1)
+    return np.stack([*_sine_cosine(turns), *_sine_cosine(2.0 * turns)], axis=1)
+
+
+def _sine_cosine(turns: Array) -> tuple[Array, Array]:
+    """Sine and cosine, exactly zero where they are."""
+    sine, cosine = (np.where(np.abs(wave) < WAVE_ROUND_OFF, 0.0, wave) for wave in (np.sin(turns), np.cos(turns)))
+    return sine, cosine
 
 
 def _periods(step: float) -> dict[str, float]:

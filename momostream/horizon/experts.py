@@ -104,6 +104,11 @@ class Experts:
             return slice(0, 0)
         return slice(self.at["own"].start, self.at["own"].stop + (self.curved is not None))
 
+    @property
+    def of_circuits(self) -> slice:
+        """The experts that are circuits: the last ones."""
+        return slice(len(self.names) - self._n_plain - self._n_residual, None)
+
     def start_circuits(self) -> None:
         """Start the circuits, or start them again when their points have become others."""
         for part, settings in (("plain", self._settings.plain), ("residual", self._settings.residual)):

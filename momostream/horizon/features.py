@@ -48,6 +48,8 @@ class FeatureMap:
     seasonal_lags
         How many rows ago the last season had the phase of the newest row, and that of the last step ahead; empty as
         long as no season is known.
+    season
+        The season in rows; None as long as none is known.
     is_late
         Which features come only with a season.
 
@@ -90,7 +92,7 @@ class FeatureMap:
 
     def set_season(self, season: int | None) -> None:
         """Set the season, in rows; None if it is not known."""
-        self.seasonal_lags = np.zeros(0, dtype=np.int64)
+        self.season, self.seasonal_lags = season, np.zeros(0, dtype=np.int64)
         if season is not None:
             self.seasonal_lags = np.array([season, season - (self.horizon - 1) % season - 1])
 

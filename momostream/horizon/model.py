@@ -42,6 +42,10 @@ log = logging.getLogger("momostream")
 EVERY_STEPS = 24
 # Rows that are searched for a season, the row of the first search, and by how much their number has grown at the next.
 SEASON_ROWS, FIRST_SEARCH, SEARCH_GROWTH = 1024, 64, 1.5
+# Two lengths of a season that differ by less than this part are one.
+SAME_SEASON = 1 / 32
+# Circuits with more of the blend than this do not start again for a season.
+LEAD = 0.5
 # Waves of a season that is not that of a calendar.
 N_WAVES = 4
 
@@ -237,7 +241,7 @@ class HorizonModel:
         season = find_season(past.series[max(past.last + 1 - SEASON_ROWS, past.first) : past.last + 1, 0])
         found = () if season is None else (season, 2 * season)
         # One search may find a season by chance: it counts when the next one finds it, too.
-        if found == self._found and found != self.seasons:
+        if _agree(found, self._found) and not _agree(found, self.seasons):
             log.info("row %d: season of %s rows", past.n_rows, season)
             self._set_seasons(found)
         self._found = found
@@ -249,10 +253,19 @@ class HorizonModel:
         if self.settings.seasons is None:
             if not self.has_calendar:
                 self._fill_waves()
-            # Circuits learn again from here on, with the season among their coordinates.
-            self.features.set_season(seasons[0] if seasons else None)
-            self.experts.start_circuits()
-            self.ring.seen[:] = -1
+            self._show_season(seasons[0] if seasons else None)
+
+    def _show_season(self, season: int | None) -> None:
+        """Let circuits learn again from here on, with the season among their coordinates, unless they lead the blend.
+
+        A feed that swings without a clock, like a pendulum, seems to have a season now and then. Circuits that forecast
+        it better than all others know how it swings.
+        """
+        if self.blend.weights[:, :, self.experts.of_circuits].sum(axis=2).mean() > LEAD:
+            return
+        self.features.set_season(season)
+        self.experts.start_circuits()
+        self.ring.seen[:] = -1
 
     def _fill_waves(self) -> None:
         """Give the remembered rows the waves of a season just found, none if it is gone, and learn from them again."""
@@ -310,7 +323,8 @@ class HorizonModel:
             change = np.nan_to_num(np.concatenate([X, self.inputs.bend(X, self._ahead.terms[1:])], axis=1) - now)
             moved = np.einsum("hpd,hd->hp", made.blend_slope, change)
             stays = self.mixture.stands_still[:, None, None] * self.mixture.rests(self.past.n_repeated) > 0.0
-            planes[LOCATION] += np.where(stays, 0.0, moved)
+            locations = planes[LOCATION]
+            planes[LOCATION] = np.where(stays, locations, np.clip(locations + moved, *self.past.reach()))
         return JointForecast(planes, self.correlation.copy())
 
     def simulate(
@@ -347,7 +361,7 @@ class HorizonModel:
         return {
             "n_series": self.n_series, "n_inputs": self.n_inputs, "look": self._next_search,
             "ahead": list(self._ahead), "centre": self.inputs.centre.copy(),
-            "seasons": list(self.seasons), "seen": list(self._found),
+            "seasons": list(self.seasons), "seen": list(self._found), "shown": self.features.season,
             **{key: None if part is None else part.state() for key, part in self._parts().items()},
             **self.experts.state(), "ring": self.ring.state(self.past.n_rows),
         }  # fmt: skip
@@ -370,8 +384,10 @@ class HorizonModel:
         check_array("model / centre", state["centre"], model.inputs.centre.shape)
         model._found, model.inputs.centre = tuple(state["seen"]), state["centre"].copy()
         model._ahead = Ahead(*(part.copy() for part in state["ahead"]))
-        if settings.seasons is None and model.seasons:
-            model.features.set_season(model.seasons[0])
+        # Earlier versions showed every season to the circuits.
+        shown = state.get("shown", model.seasons[0] if model.seasons else None)
+        if settings.seasons is None and shown is not None:
+            model.features.set_season(shown)
             model.experts.start_circuits()
         sizes = {"series": n_series, "horizon": settings.horizon}
         for key, part in model._parts().items():
@@ -391,3 +407,8 @@ class HorizonModel:
         if model.experts.curved is not None and model.ring.seen[newest % settings.horizon] == newest:
             model.experts.curved.kept = newest
         return model
+
+
+def _agree(found: tuple[int, ...], known: tuple[int, ...]) -> bool:
+    """Whether two searches found the same season, or both none."""
+    return len(found) == len(known) and all(abs(a - b) <= SAME_SEASON * b for a, b in zip(found, known, strict=True))

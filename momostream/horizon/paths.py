@@ -147,7 +147,8 @@ class Paths:
                 located[k] = base + np.where(np.isfinite(std), location, 0.0)
         located = np.clip(located, *model.past.reach())
         blend, middle = (np.einsum("knp,pk->np", located, by.weights[0]) for by in (model.blend, model.middle))
-        return blend + moved, middle + moved
+        lowest, highest = model.past.reach()
+        return np.clip(blend + moved, lowest, highest), np.clip(middle + moved, lowest, highest)
 
     def _own_lags(self) -> tuple[Array, Array]:
         """Forecasts of the regressions on own lags, shape ``(2, n_paths, n_series)``, and how far inputs move them."""

@@ -46,6 +46,8 @@ def check_model(state: Mapping[str, Any], horizon: int, n_series: int, n_inputs:
     check_state("ring", state["ring"], FREE["ring"], {"horizon": horizon})
     for name in ("seasons", "seen"):
         _check_seasons(f"model / {name}", state[name])
+    if state.get("shown") is not None:
+        _check_seasons("model / shown", [state["shown"]])
 
 
 def checked_past(state: Mapping[str, Any], n_series: int) -> Mapping[str, Any]:

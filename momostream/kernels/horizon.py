@@ -86,12 +86,26 @@ def past_append(first, now, y, x, slow_step, is_known, knows_input, n_missing, s
         inputs[now, 1, k] = slow + slow_step * (inputs[now, 0, k] - slow)
 
 
-@kernel(void(i8, i8, whole, ro(1), ro(3), i8, i8, ro(1), ro(2), ro(4), ro(5), ro(4), ro(5), rw(2), rw(3), rw(3)))
+@kernel(f8(f8, f8, f8))
+def _held(value, lowest, highest):
+    """Return the value, or the nearest one in reach; NaN stays."""
+    if value < lowest:
+        return lowest
+    return highest if value > highest else value
+
+
+@kernel(
+    void(
+        i8, i8, whole, ro(1), ro(1), ro(1), ro(3), i8, i8, ro(1), ro(2), ro(4), ro(5), ro(4), ro(5), rw(2), rw(3), rw(3)
+    )
+)  # fmt: skip
 def recall(
     now,
     last,
     kept,
     y,
+    lowest,
+    highest,
     inputs,
     own,
     n_own,
@@ -111,8 +125,9 @@ def recall(
     there: `located` (H, H, K, P) those of the experts, of which `n_own` from `own` on move by `sloped` (H, H, 2, P, D)
     with the change of the inputs since then, a third as the second; `plane_ring` (H, H, 5, M, P) the planes of the
     mixtures, whose components move by `blend_slope` (H, H, P, D) unless they stand still (M) in a series that `rests`
-    (H, P). The row is at the position `last` of `inputs` (rows, 2, D or more). Sets `values` (H, P), NaN where nothing
-    was forecast or `y` is missing, `errors` (K, H, P) and, where something was forecast, `planes` (5, M, H P).
+    (H, P). What moves stays between `lowest` and `highest` (P). The row is at the position `last` of `inputs` (rows, 2,
+    D or more). Sets `values` (H, P), NaN where nothing was forecast or `y` is missing, `errors` (K, H, P) and, where
+    something was forecast, `planes` (5, M, H P).
     """
     H, K, P = located.shape[1], located.shape[2], located.shape[3]
     D = sloped.shape[4]
@@ -146,6 +161,12 @@ def recall(
                         if stands_still[m] == 0.0 or rests[slot, p] == 0.0:
                             # The first plane holds the locations.
                             planes[0, m, h * P + p] += blend_slope[slot, h, p, d] * change
+            for p in range(P if D else 0):
+                for k in range(own, own + n_own):
+                    errors[k, h, p] = _held(errors[k, h, p], value[p] - highest[p], value[p] - lowest[p])
+                for m in range(M):
+                    if stands_still[m] == 0.0 or rests[slot, p] == 0.0:
+                        planes[0, m, h * P + p] = _held(planes[0, m, h * P + p], lowest[p], highest[p])
 
 
 @kernel(f8(f8, f8))

@@ -177,3 +177,12 @@ def test_rows_in_time_find_what_they_need_in_a_table():
 def test_waves_of_a_season_go_round():
     assert_allclose(waves_of(7, 3, 10), waves_of(7, 10, 10), atol=1e-12)
     assert_allclose((waves_of(5, 0, 5).reshape(5, 2, 2) ** 2).sum(axis=2), 1.0)
+
+
+def test_waves_are_zero_where_they_are():
+    # At 6:00 the sine of the half day is 1e-16 by round-off.
+    times = HOUR * np.arange(48.0)
+    for terms in (Calendar(HOUR).terms(times), waves_of(24, 0, 24)):
+        found = np.abs(terms)
+        assert (found[found > 0.0] > 1e-3).all()
+        assert (found == 0.0).any()

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
+from momostream.distributions.planes import LOCATION
 from momostream.horizon.calendar import Ahead
 from momostream.horizon.inputs import MOST_BENDS, BentInputs
 from momostream.horizon.model import HorizonModel
@@ -65,6 +66,14 @@ def test_forecasts_follow_curves_of_inputs():
         linear.append(Y - 1.0)
     # What is left of the deviation of the values, 1.7.
     assert np.sqrt(np.mean(np.square(errors))) < 0.3 * np.sqrt(np.mean(np.square(linear)))
+
+
+def test_forecasts_with_inputs_stay_in_reach():
+    model, X, _ = taught(300)
+    lowest, highest = model.past.reach()
+    locations = model.joint(1e6 * X).planes[LOCATION]
+    assert (locations >= lowest).all() and (locations <= highest).all()
+    assert (locations == lowest).any() or (locations == highest).any()
 
 
 def test_reasons_tell_the_slope_where_the_input_is():

@@ -12,7 +12,7 @@ from scipy import stats
 from momostream.distributions.planes import LOCATION, SCALE, WEIGHT
 from momostream.horizon import regressions
 from momostream.horizon.curved import CurvedLags
-from momostream.horizon.model import SEASON_ROWS, HorizonModel
+from momostream.horizon.model import SEASON_ROWS, HorizonModel, _agree
 from momostream.horizon.past import Past
 from momostream.horizon.regressions import WideLags
 from momostream.horizon.settings import LINEAR, HorizonSettings
@@ -192,6 +192,40 @@ def test_a_season_that_is_gone_is_forgotten():
     copy = HorizonModel.from_state(model.settings, model.state(), 1, 0)
     y = rng.normal(size=(1, 1))
     assert_array_equal(mean(feed(copy, y)), mean(feed(model, y)))
+
+
+def pendulum(n):
+    """A pendulum that is driven: it swings without a clock."""
+    angle, speed, out = 0.5, 0.0, []
+    for i in range(20 * n):
+        speed += 0.01 * (-0.2 * speed - np.sin(angle) + 1.2 * np.cos(0.67 * 0.01 * i))
+        angle += 0.01 * speed
+        if i % 20 == 0:
+            out.append([np.sin(angle), speed])
+    return np.array(out)
+
+
+def test_circuits_that_lead_outlast_a_season():
+    model = feed(new_model(2, experts=CIRCUITS), pendulum(200))
+    learnt = {part: circuits.n_learnt for part, circuits in model.experts.circuits.items()}
+    model.blend.weights[:] = 0.0
+    model.blend.weights[:, :, model.experts.of_circuits.start] = 1.0
+    model._set_seasons((12, 24))
+    assert model.seasons == (12, 24) and model.features.season is None
+    assert {part: circuits.n_learnt for part, circuits in model.experts.circuits.items()} == learnt
+    copy = HorizonModel.from_state(model.settings, model.state(), 2, 0)
+    y = np.array([[0.1, 0.2]])
+    assert_array_equal(numbers(feed(copy, y)), numbers(feed(model, y)))
+    # Circuits without the lead learn again.
+    model.blend.weights[:, :, model.experts.of_circuits] = 0.0
+    model._set_seasons((10, 20))
+    assert model.features.season == 10
+    assert {circuits.n_learnt for circuits in model.experts.circuits.values()} == {0}
+
+
+def test_a_season_that_is_found_a_little_longer_is_the_same():
+    assert _agree((103, 206), (100, 200)) and _agree((), ())
+    assert not _agree((104, 208), (100, 200)) and not _agree((), (100, 200))
 
 
 def test_a_season_longer_and_shorter_than_the_horizon():

@@ -516,6 +516,8 @@ def test_recall_finds_the_forecasts_of_a_row(H, P, D, own, every):
     }  # fmt: skip
     kept, rests, all_rests = np.full(H, -1), np.zeros((H, P)), np.zeros((0, P))
     made, X = [], np.zeros((0, D))
+    # Normal locations: some lie beyond.
+    reach = np.linspace(-1.0, -0.5, P), np.linspace(0.5, 1.0, P)
     for now in range(3 * H + 2):
         y = np.where(rng.random(P) < 0.2, np.nan, rng.normal(size=P))
         X = np.vstack([X, rng.normal(size=(1, D))])
@@ -523,10 +525,10 @@ def test_recall_finds_the_forecasts_of_a_row(H, P, D, own, every):
             inputs = np.stack([X, np.full_like(X, np.nan)], axis=1)
             values, errors, planes = np.empty((H, P)), np.empty((K, H, P)), np.empty((5, 3, H * P))
             recall(
-                now, now, kept, y, inputs, own.start, own.stop - own.start, stands_still.astype(float), rests,
+                now, now, kept, y, *reach, inputs, own.start, own.stop - own.start, stands_still.astype(float), rests,
                 *rings.values(), values, errors, planes,
             )  # fmt: skip
-            expected, plane_ring = naive.recall(now, every, y, X, own, stands_still, all_rests, made)
+            expected, plane_ring = naive.recall(now, every, y, reach, X, own, stands_still, all_rests, made)
             said = ~np.isnan(plane_ring[0, 0])
             assert_array_equal(values, np.where(said, y, np.nan))
             assert_allclose(errors, expected, rtol=1e-12, atol=1e-12)

@@ -11,10 +11,12 @@ from typing import TYPE_CHECKING
 from momostream.cli.models import parse_settings
 
 if TYPE_CHECKING:
+    from ssl import SSLContext
+
     from momostream.cli.run import RunRequest
     from momostream.serve.config import Farm
 
-__all__ = ["check_models_and_files", "errors_with_lines"]
+__all__ = ["check_models_and_files", "errors_with_lines", "tls_of"]
 
 # How messages name an option of the command line, and the keys that do not have its name.
 _OPTION = re.compile(r"--(?:set (?P<parameter>\w+)=|(?P<option>[a-z-]+))|(?P<feed>FEED)\b")
@@ -46,6 +48,21 @@ def _key_of(message: str) -> tuple[str, ...]:
     return ("source",) if found["feed"] else (_KEYS.get(found["option"], found["option"].replace("-", "_")),)
 
 
+def tls_of(farm: Farm) -> SSLContext | None:
+    """Certificate and key of the server; None if it serves by HTTP."""
+    from momostream.feeds.secrets import server_tls_context
+
+    certificate, key = farm.serve.certificate, farm.serve.private_key
+    if certificate is None:
+        if key is not None:
+            raise farm.error(("serve", "private_key"), "needs certificate, the file with the certificate of this key")
+        return None
+    try:
+        return server_tls_context(farm.path(certificate), None if key is None else farm.path(key))
+    except (ValueError, OSError) as error:
+        raise farm.error(("serve", "certificate"), str(error)) from None
+
+
 def check_models_and_files(farm: Farm, requests: Mapping[str, RunRequest]) -> None:
     """Find what a start would find out later: files that are missing, and values that models do not accept."""
     from momostream.feeds.brokers import is_remote
@@ -56,6 +73,7 @@ def check_models_and_files(farm: Farm, requests: Mapping[str, RunRequest]) -> No
         file = getattr(farm.serve, key)
         if file is not None and not farm.path(file).is_file():
             raise farm.error(("serve", key), f"{farm.path(file)} does not exist")
+    tls_of(farm)
     for feed in farm.feeds:
         request, path = requests[feed.name], ("feeds", feed.name)
         if not feed.is_pushed and not is_remote(request.feed) and not Path(request.feed).exists():

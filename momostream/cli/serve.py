@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from momostream.cli.command import command
-from momostream.cli.farm_checks import check_models_and_files, errors_with_lines
+from momostream.cli.farm_checks import check_models_and_files, errors_with_lines, tls_of
 from momostream.cli.messages import import_models, log_messages, require_serve
 from momostream.cli.options import (
     Alarms,
@@ -88,14 +88,14 @@ def serve(
 def _serve_farm(farm: Farm, requests: dict[str, ServedRequest]) -> None:
     from momostream.serve.security import Tokens, check_address
 
-    tokens = Tokens.of(farm.serve, farm.folder)
+    tokens, tls = Tokens.of(farm.serve, farm.folder), tls_of(farm)
     warning = check_address(farm.serve, tokens)
     # Only now: these import the models, which a mistake need not wait for.
     from momostream.serve.server import FeedWorker, PageServer
     from momostream.serve.state import FeedState
 
     states = [FeedState(feed, farm.serve.history) for feed in farm.feeds]
-    server = PageServer(states, farm.serve, tokens)
+    server = PageServer(states, farm.serve, tokens, tls)
     ended = _signals()
     server.start()
     if warning is not None:

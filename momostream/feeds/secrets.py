@@ -104,6 +104,21 @@ def tls_context(settings: Mapping[str, str]) -> ssl.SSLContext:
     return context
 
 
+def server_tls_context(certificate: Path, key: Path | None = None) -> ssl.SSLContext:
+    """TLS of a server with this certificate; its key may be in the same file, and must not be encrypted."""
+    for path in (certificate, key):
+        if path is not None and not path.is_file():
+            raise ValueError(f"{path} does not exist")
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    try:
+        # A password keeps OpenSSL from asking for one at the terminal.
+        context.load_cert_chain(certificate, key, password="")
+    except ssl.SSLError as error:
+        which = certificate if key is None else f"{certificate} and {key}"
+        raise ValueError(f"{which}: not a certificate and its key, unencrypted ({error.reason or error})") from None
+    return context
+
+
 def check_tls_files(settings: Mapping[str, str]) -> None:
     """Raise an error for files of certificates that do not exist, or a key without its certificate."""
     if "key" in settings and "cert" not in settings:

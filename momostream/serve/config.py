@@ -121,6 +121,9 @@ class ServeConfig:
     read_token_file, write_token_file
         Files whose first line is the token for reading, and for reading and writing. The environment variables
         ``MOMOSTREAM_READ_TOKEN`` and ``MOMOSTREAM_WRITE_TOKEN`` have the same meaning and are looked at first.
+    certificate, private_key
+        PEM files to serve by HTTPS: the certificate with those of the authorities between, and its key, which may be in
+        the same file and must not be encrypted.
     insecure
         Serve on an address other than loopback without tokens.
     hosts
@@ -143,6 +146,8 @@ class ServeConfig:
     title: str = "momostream"
     read_token_file: str | None = None
     write_token_file: str | None = None
+    certificate: str | None = None
+    private_key: str | None = None
     insecure: bool = False
     hosts: tuple[str, ...] = ()
     history: int = 600
@@ -301,6 +306,7 @@ class Farm:
 _SERVE_RULES = {
     "address": _Rule("HOST:PORT", lambda value: _text(value) and _is_address(value)),
     "title": _TEXT, "read_token_file": _TEXT, "write_token_file": _TEXT, "insecure": _FLAG, "hosts": _NAMES,
+    "certificate": _TEXT, "private_key": _TEXT,
     "history": _whole(10), "max_body_mb": _number(0.001), "max_rows": _whole(1), "rate": _number(0.1),
     "max_backlog_mb": _number(0.001), "timeout": _number(0.1), "reports": _TEXT,
     "report_at": _Rule('a time of day such as "06:00"', lambda v: _text(v) and bool(_DAY_TIME.fullmatch(v))),

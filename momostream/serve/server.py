@@ -9,6 +9,7 @@ import time as clock
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
+from ssl import SSLContext
 from typing import Any
 
 import uvicorn
@@ -120,6 +121,8 @@ class PageServer:
         Of the feeds.
     config, tokens
         Address, limits, secrets.
+    tls
+        Certificate and key, to serve by HTTPS.
 
     Attributes
     ----------
@@ -127,7 +130,9 @@ class PageServer:
         Where the page is.
     """
 
-    def __init__(self, states: list[FeedState], config: ServeConfig, tokens: Tokens | None = None) -> None:
+    def __init__(
+        self, states: list[FeedState], config: ServeConfig, tokens: Tokens | None = None, tls: SSLContext | None = None
+    ) -> None:
         self.interface = Interface({state.name: state for state in states}, config, tokens or Tokens())
         host, port = config.host_and_port
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
@@ -139,13 +144,16 @@ class PageServer:
             self._socket.close()
             raise ValueError(f"cannot serve on {config.address}: {error.strerror}") from error
         shown = f"[{host}]" if ":" in host else host
-        self.address = f"http://{shown}:{self._socket.getsockname()[1]}/"
+        self.address = f"{'http' if tls is None else 'https'}://{shown}:{self._socket.getsockname()[1]}/"
         settings = uvicorn.Config(
             make_app(self.interface), http=_TimedProtocol, loop="asyncio", ws="none", lifespan="off", log_config=None,
             access_log=False, timeout_keep_alive=KEEP_SECONDS, timeout_graceful_shutdown=END_SECONDS,
             limit_concurrency=MOST_CONNECTIONS, server_header=False, date_header=True, proxy_headers=False,
             h11_max_incomplete_event_size=32_768,
         )  # fmt: skip
+        # After `load`, which would make a context of its own from names of files.
+        settings.load()
+        settings.ssl = tls
         self._server = uvicorn.Server(settings)
         self._thread: threading.Thread | None = None
 

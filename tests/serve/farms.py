@@ -9,6 +9,7 @@ from contextlib import contextmanager
 import httpx
 
 from benchmarks.tools.serve_kills import KILL_FARM, turbine_row
+from momostream.cli.farm_checks import tls_of
 from momostream.cli.serve import request_for
 from momostream.serve.config import read_config_text
 from momostream.serve.security import Tokens
@@ -24,7 +25,7 @@ def lines(rows):
 
 
 @contextmanager
-def running(folder, text=FARM, tokens=None):
+def running(folder, text=FARM, tokens=None, verify=True):
     """A client of a farm whose feed runs in a thread."""
     farm = read_config_text(text, folder=folder)
     states = [FeedState(feed, farm.serve.history) for feed in farm.feeds]
@@ -33,11 +34,11 @@ def running(folder, text=FARM, tokens=None):
         request = request_for(farm, feed)
         workers.append(FeedWorker(state, request.opener(farm), folder / f"{feed.name}.db-page"))
         workers[-1].start()
-    server = PageServer(states, farm.serve, tokens or Tokens())
+    server = PageServer(states, farm.serve, tokens or Tokens(), tls_of(farm))
     server.start()
     try:
         wait_for(lambda: all(state.status != "starting" for state in states), 300.0)
-        with httpx.Client(base_url=server.address, timeout=30.0) as client:
+        with httpx.Client(base_url=server.address, timeout=30.0, verify=verify) as client:
             yield client, states[0]
     finally:
         server.stop()

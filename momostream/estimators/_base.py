@@ -110,7 +110,7 @@ class StreamingEstimator:
 
     def _check_bounds(self, targets: Mapping[Hashable, float | Array]) -> None:
         """Raise a ValueError for a value that its target cannot have, before anything is registered."""
-        for name, values in targets.items():
+        for name, values in targets.items() if self._limited else ():
             if name in self._limited:
                 limits = TargetMap([self._limited[name]], [name])
                 column = np.reshape(np.asarray(values, dtype=np.float64), (-1, 1))

@@ -257,7 +257,7 @@ class MOMoGPForecaster(ForecasterBatches, ForecasterInsight, Forecaster):
             if not self._frozen:
                 if row.time is not None and row.time[1] == AWARE and x is not None:
                     self._labels = self._labels._replace(zone=zone_name(x.get(self.time)) or self._labels.zone)
-                self._take(row, None if _is_empty(y) else not isinstance(y, Mapping))
+                self._take(row, None if _is_empty(y) else type(y) is not dict and not isinstance(y, Mapping))
 
     def _read(self, y: Any, x: Mapping[Any, Any] | None, time: Any = None) -> CheckedRow:
         """Check a row; the model stays as it is."""
@@ -273,21 +273,25 @@ class MOMoGPForecaster(ForecasterBatches, ForecasterInsight, Forecaster):
     def _read_series(self, y: Any) -> dict[Hashable, float]:
         if _is_empty(y):
             return {}
-        if self._single is not None and self._single == isinstance(y, Mapping):
+        is_dict = isinstance(y, Mapping)
+        if self._single is not None and self._single == is_dict:
             before, now = ("numbers", "dict") if self._single else ("dicts", type(y).__name__)
             raise TypeError(f"y was given as {before} so far, now it is a {now}")
-        values = known_numbers(y if isinstance(y, Mapping) else {SINGLE: y})
-        check_keys(name for name in values if name not in self._targets)
+        values = known_numbers(y if is_dict else {SINGLE: y})
+        if not self._targets.has_all(values):
+            check_keys(name for name in values if name not in self._targets)
         return values
 
     def _read_inputs(self, x: Any, time: Any) -> tuple[dict[Hashable, float], tuple[float, str] | None]:
         """Inputs and time of a row; without a timestamp, one step after the last row."""
-        inputs = known_numbers(self._without_time(x))
+        # Most feeds without inputs have no times either.
+        inputs = {} if type(x) is dict and not x else known_numbers(self._without_time(x))
         if isinstance(self.horizon, str) and self.time is None and time is None and self._clock.kind is None:
             raise ValueError(
                 f"horizon={self.horizon!r} is a span of time, and rows have no times: set time, or a number"
             )
-        check_keys(name for name in inputs if name not in self._inputs)
+        if not self._inputs.has_all(inputs):
+            check_keys(name for name in inputs if name not in self._inputs)
         if self.time is None and self._early is None and self._clock.kind is None:
             return inputs, None
         name = "time" if self.time is None else self.time
@@ -352,21 +356,22 @@ class MOMoGPForecaster(ForecasterBatches, ForecasterInsight, Forecaster):
 
     def _learn(self, row: CheckedRow, n_missing: int) -> None:
         """Learn this many missing rows, and then a row."""
-        series = [name for name in row.y if name not in self._targets]
-        if not (series or len(self._targets)):
-            return
-        inputs = [name for name in row.x if name not in self._inputs]
         time = math.nan if row.time is None else row.time[0]
-        if series or inputs or self._model is None:
+        if self._model is None or not (self._targets.has_all(row.y) and self._inputs.has_all(row.x)):
+            series = [name for name in row.y if name not in self._targets]
+            if not (series or len(self._targets)):
+                return
+            inputs = [name for name in row.x if name not in self._inputs]
             self._rebuild(series, inputs, time - (1 + n_missing) * (self._step or 0.0))
         assert self._model is not None
         if n_missing:
             times = np.asarray(time + (self._step or 0.0) * np.arange(-n_missing, 0), dtype=np.float64)
             self._model.skip(np.zeros((n_missing, 0)) if self._calendar is None else self._calendar.terms(times))
-        Y, X = np.empty((1, len(self._targets))), np.empty((1, len(self._inputs)))
-        self._targets.encode(row.y, Y[0])
-        self._inputs.encode(row.x, X[0])
-        self._teach(self._screened(X, Y), X, time)
+        y, x = np.empty(len(self._targets)), np.empty(len(self._inputs))
+        self._targets.encode(row.y, y)
+        self._inputs.encode(row.x, x)
+        y = self._screened_row(x, y)
+        self._model.learn(y, x, self._ahead(time, self._model.settings.horizon))
 
     def _rebuild(self, series: Iterable[Hashable], inputs: Iterable[Hashable], last: float) -> None:
         """Build a model with columns for these too; it learns what the old one remembers again, up to time ``last``."""

@@ -77,6 +77,10 @@ class Vocabulary:
         """Whether a key has a column."""
         return key in self._columns
 
+    def has_all(self, row: Mapping[Hashable, Any]) -> bool:
+        """Whether all keys of a row have columns."""
+        return self._columns.keys() >= row.keys()
+
     def columns(self, keys: Iterable[Hashable]) -> list[int]:
         """Return the column of each key; new keys get the next ones.
 

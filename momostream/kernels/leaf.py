@@ -17,6 +17,7 @@ from momostream.kernels.scalar import NOT_POSITIVE_DEFINITE, NU0, OK, SCALE0
 
 __all__ = [
     "LEAST_SQUARE",
+    "condition_leaf",
     "learn_block",
     "learn_leaf",
     "learn_leaf_rows",
@@ -30,7 +31,7 @@ LEAST_SQUARE = 1e-10
 
 
 @kernel(both(lambda f: f8(i8, f8, f8, i8, ro(1), ro(2), ro(2), ro(1, f), ro(2), ro(2), rw(1, f), rw(1))))
-def _condition_leaf(kind, linear, noise, n, x, inputs, S, L, Z, gaps, v, work):
+def condition_leaf(kind, linear, noise, n, x, inputs, S, L, Z, gaps, v, work):
     """Condition `x` on the first `n` rows; sets `v` and `work`, and returns c.
 
     A missing target was filled by its mean, so that it moved no mean; what it seemed to explain is given back.
@@ -73,7 +74,7 @@ def predict_leaf(kind, linear, noise, n, x, inputs, outputs, S, L, Z, gaps, v, w
     Sets location and standard deviation of each output in the units of the targets, and leaves in `v` and `work` what
     `learn_leaf` needs.
     """
-    _condition_leaf(kind, linear, noise, n, x, inputs, S, L, Z, gaps, v, work)
+    condition_leaf(kind, linear, noise, n, x, inputs, S, L, Z, gaps, v, work)
     P = location.shape[0]
     mean = work[1 + inputs.shape[1] :]
     variance = mean[P:]
@@ -119,7 +120,7 @@ def rebuild_leaf(kind, linear, noise, discount, start, stop, X, Y, inputs, gaps,
     Returns `OK`, or `NOT_POSITIVE_DEFINITE` at the first row whose variance is not a positive number.
     """
     for i in range(start, stop):
-        c = _condition_leaf(kind, linear, noise, i, X[i], inputs, S, L, Z, gaps, v, work)
+        c = condition_leaf(kind, linear, noise, i, X[i], inputs, S, L, Z, gaps, v, work)
         if not (math.isfinite(c) and c > 0.0):
             return NOT_POSITIVE_DEFINITE
         learn_leaf(i, discount, Y[i], v, work, outputs, S, Z, L)

@@ -13,10 +13,20 @@ from momostream.kernels._compile import f8, i8, kernel, ro, rw, void
 from momostream.kernels.book import cube, cubes, lines, matrix, singles, vector
 from momostream.kernels.door import screen_row
 from momostream.kernels.lags import learn_lags, learn_moments, predict_lags, short_width
-from momostream.kernels.leaf import learn_leaf, predict_leaf
+from momostream.kernels.leaf import condition_leaf, learn_leaf, predict_leaf
 from momostream.kernels.stack import stack_learn_rows, stack_predict_rows
 
-__all__ = ["GAPS", "REFRESHED", "SCREENED", "SPOILT", "learn_leaf_at", "learn_row", "predict_leaf_at", "predict_row"]
+__all__ = [
+    "GAPS",
+    "REFRESHED",
+    "SCREENED",
+    "SPOILT",
+    "learn_leaf_at",
+    "learn_point_at",
+    "learn_row",
+    "predict_leaf_at",
+    "predict_row",
+]
 
 # Lines of the book of a leaf: arrays as in `momostream.kernels.leaf`, and its numbers.
 LEAF_INPUTS, LEAF_OUTPUTS, LEAF_S, LEAF_L, LEAF_Z, LEAF_GAPS, LEAF_V, LEAF_WORK, LEAF_FACTS = range(9)
@@ -88,6 +98,31 @@ def learn_leaf_at(address, n, y):
     else:
         learn_leaf(n, facts[DISCOUNT], y, vector(leaf, LEAF_V), work, outputs, S, Z, vector(leaf, LEAF_L))
     return is_finite
+
+
+@kernel(i8(i8, i8, ro(1), ro(1)))
+def learn_point_at(address, n, point, y):
+    """Predict a point, time included, and learn it, by the leaf whose book lies at an address; returns as above."""
+    leaf = lines(address, N_LEAF)
+    facts = vector(leaf, LEAF_FACTS)
+    x = point[int(facts[START]) :]
+    inputs = matrix(leaf, LEAF_INPUTS)
+    S = matrix(leaf, LEAF_S)
+    Z = matrix(leaf, LEAF_Z)
+    gaps = matrix(leaf, LEAF_GAPS)
+    work = vector(leaf, LEAF_WORK)
+    kind = int(facts[KIND])
+    if facts[SINGLE] > 0.0:
+        condition_leaf(
+            kind, facts[LINEAR], facts[NOISE], n, x, inputs, S, singles(leaf, LEAF_L), Z, gaps, singles(leaf, LEAF_V),
+            work,
+        )  # fmt: skip
+    else:
+        condition_leaf(
+            kind, facts[LINEAR], facts[NOISE], n, x, inputs, S, vector(leaf, LEAF_L), Z, gaps, vector(leaf, LEAF_V),
+            work,
+        )  # fmt: skip
+    return learn_leaf_at(address, n, y)
 
 
 @kernel(i8(f8, ro(1), f8, ro(2, i8), ro(2, i8)))

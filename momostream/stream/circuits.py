@@ -14,7 +14,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from momostream.kernels.row import learn_point_at
 from momostream.stream.jobs import Jobs
+from momostream.stream.leaf import Leaf
 from momostream.stream.restoring import check_circuits
 from momostream.stream.rows import RowStore
 from momostream.stream.settings import StreamSettings
@@ -169,8 +171,28 @@ class Circuits:
 
     def learn_row(self, point: Array, y: Array) -> None:
         """Predict a row and learn it; `work` then does what is due."""
-        location, std = np.empty((2, len(self.trees), self.n_targets))
-        self.learn_trees(self.predict_trees(point, location, std), y)
+        # A product with itself is the cheapest way to find a NaN.
+        leaves = None if math.isnan(y.dot(y)) else self._leaves_without_gaps(point)
+        if leaves is None:
+            location, std = np.empty((2, len(self.trees), self.n_targets))
+            self.learn_trees(self.predict_trees(point, location, std), y)
+            return
+        self._token = NO_TOKEN
+        number = self.rows.append(point, y)
+        for tree, leaf in zip(self.trees, leaves, strict=True):
+            tree.note_row(number, learn_point_at(leaf.book.address, leaf.n_rows, point, y))
+        self.n_learnt += 1
+        self.forget()
+
+    def _leaves_without_gaps(self, point: Array) -> list[Leaf] | None:
+        """The leaf of each tree that a point goes to, with room for it; None if to several, or if one has gaps."""
+        values, found = point.tolist(), []
+        for tree in self.trees:
+            leaf = tree.open_leaf(values, next_token())
+            if leaf is None or leaf.has_gaps:
+                return None
+            found.append(leaf)
+        return found
 
     # ------------------------------------------------------------------ many rows
 

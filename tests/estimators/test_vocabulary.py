@@ -217,3 +217,10 @@ def test_copies_grow_on_their_own():
 def test_number_without_a_vocabulary():
     assert as_number("a", np.float32(0.5)) == 0.5 and type(as_number("a", np.int64(3))) is float
     assert as_number("a", LARGEST) == LARGEST
+
+
+def test_a_row_of_known_keys():
+    inputs = Vocabulary(["wind", "pitch"])
+    assert inputs.has_all({})
+    assert inputs.has_all({"pitch": 1.0, "wind": None})
+    assert not inputs.has_all({"pitch": 1.0, "air": 1.0})

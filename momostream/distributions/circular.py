@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["CIRCULAR", "Circle", "Circles", "is_circular"]
+__all__ = ["CIRCULAR", "NO_CIRCLES", "Circle", "Circles", "is_circular"]
 
 Array = NDArray[np.float64]
 
@@ -166,3 +166,7 @@ class Circles:
     def from_state(cls, state: Sequence[Any]) -> Self:
         """Restore from `state`."""
         return cls({column: circle for column, *circle in state})
+
+
+#: No series is an angle.
+NO_CIRCLES = Circles()

@@ -12,7 +12,7 @@ from scipy.special import ndtr, ndtri
 
 from momostream._numbers import as_number
 from momostream.distributions.bounded import TargetMap
-from momostream.distributions.circular import Circles
+from momostream.distributions.circular import NO_CIRCLES, Circles
 from momostream.distributions.columns import paired_columns, series_columns
 from momostream.distributions.combined import JointArrays, PartOfQuantiles, joint_of_paths, read_groups
 from momostream.distributions.copula import CopulaDistribution
@@ -163,7 +163,7 @@ class Forecast:
             raise ValueError(f"got {len(times)} times for {len(self)} steps")
         self._times, self.zone, self.period = times, zone, period
         self.targets, self._conformal, self.limits = targets, conformal, limits
-        self.circles = Circles() if circles is None else circles
+        self.circles = NO_CIRCLES if circles is None else circles
 
     # ------------------------------------------------------------------ the distribution as arrays
 

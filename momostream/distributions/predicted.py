@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from momostream.distributions.circular import Circles
+from momostream.distributions.circular import NO_CIRCLES, Circles
 from momostream.distributions.forecast import Forecast
 from momostream.distributions.prediction import Prediction, intervals
 
@@ -65,7 +65,7 @@ class PredictedValues(NamedTuple):
     def circles(self, targets: Sequence[Hashable]) -> Circles:
         """Which of these targets are angles; prefer it to plain comparisons of values, means and ends."""
         if not isinstance(self.prediction, Forecast) or not self.prediction.circles:
-            return Circles()
+            return NO_CIRCLES
         columns = {name: column for column, name in enumerate(self.prediction.series)}
         return self.prediction.circles.select([columns.get(name) for name in targets])
 

@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from momostream.distributions.circular import Circle, Circles
+from momostream.distributions.circular import NO_CIRCLES, Circle, Circles
 from momostream.distributions.scores import absolute_error, squared_error
 from momostream.estimators._frames import as_frame
 from momostream.estimators._long import long_names, to_wide, wide_inputs
@@ -193,7 +193,7 @@ class Backtest:
         """Whether actual values lie inside their intervals; NaN where that is not known."""
         parts = (f"lower {level:g}", f"upper {level:g}")
         y, lower, upper = (self.forecasts[name].to_numpy(np.float64)[:, np.newaxis] for name in ("actual", *parts))
-        inside = Circles().is_inside(y, lower, upper)
+        inside = NO_CIRCLES.is_inside(y, lower, upper)
         for lines, circles in self._angles:
             inside[lines] = circles.is_inside(y[lines], lower[lines], upper[lines])
         is_scored = ~(np.isnan(y) | np.isnan(lower))

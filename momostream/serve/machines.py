@@ -6,6 +6,7 @@ import hashlib
 import json
 import math
 import time as clock
+from base64 import b64decode, b64encode
 from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
@@ -13,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from momostream.distributions.circular import Circles
+from momostream.distributions.circular import NO_CIRCLES
 from momostream.distributions.forecast import Forecast
 from momostream.distributions.predicted import PredictedValues
 from momostream.distributions.prediction import Prediction
@@ -130,7 +131,9 @@ class Machine:
         self.weights, self.relevance, self.n_looks = Shares(), Shares(), 0
         self._last = np.full(n_targets, np.nan)
         self._sums = np.zeros((4, n_targets))
+        # Usual time between two rows; that between two steps of the newest forecast.
         self._step: float | None = None
+        self._interval: float | None = None
         self._make_slots(plan.horizon if isinstance(plan.horizon, int) else 0)
 
     def _make_slots(self, n_steps: int) -> None:
@@ -156,18 +159,22 @@ class Machine:
         values = np.array([row.values.get(name, np.nan) for name in self.plan.targets])
         if not is_known:
             own = predicted if self.plan.horizon is None else None
-            expected = self._expected(at) if own is None else np.stack([own.mean[0], own.lower[0], own.upper[0]])
+            n_targets = len(values)
+            shown = np.empty((7, n_targets))
+            shown[0], shown[1:4] = values, self._expected(at) if own is None else self._of_step(own, 0)
             self._score(at, values, own)
+            shown[4:] = self._rolling()
             self.stamps.append((row.number, at))
-            self.values.append(np.concatenate([values, expected.ravel(), self._rolling().ravel()]))
+            self.values.append(shown.ravel())
             self.last_number = row.number
         self._step = at - self.last_time if at > self.last_time else self._step
         self.last_time = at
         self._last = np.where(np.isnan(values), self._last, values)
         if predicted is not None:
             self.predicted, self.forecast_at, self.forecast_row = predicted, at, row.number
-            self.stored_forecast = None
+            self.stored_forecast, self._interval = None, None
             if self.plan.horizon is not None:
+                self._interval = self._interval_of(predicted)
                 self._wait(at, predicted)
 
     def _seconds(self, row: Row) -> float:
@@ -186,15 +193,20 @@ class Machine:
 
     def _expected(self, at: float) -> Array:
         """Mean and interval that the newest forecast had for this row; NaN if it is about another one."""
-        predicted, n_targets = self.predicted, len(self.plan.targets)
-        if predicted is None or self.plan.horizon is None:
-            return np.full((3, n_targets), np.nan)
-        step = round((at - self.forecast_at) / (self._interval(predicted) or 1.0))
-        if not 1 <= step <= len(predicted.mean):
-            return np.full((3, n_targets), np.nan)
-        return np.stack([part[step - 1] for part in (predicted.mean, predicted.lower, predicted.upper)])
+        predicted = self.predicted
+        if predicted is not None and self.plan.horizon is not None:
+            step = round((at - self.forecast_at) / (self._interval or 1.0))
+            if 1 <= step <= len(predicted.mean):
+                return self._of_step(predicted, step - 1)
+        return np.full((3, len(self.plan.targets)), np.nan)
 
-    def _interval(self, predicted: PredictedValues) -> float | None:
+    @staticmethod
+    def _of_step(predicted: PredictedValues, step: int) -> Array:
+        """Mean and interval of a step, counted from 0."""
+        return np.array([predicted.mean[step], predicted.lower[step], predicted.upper[step]])
+
+    def _interval_of(self, predicted: PredictedValues) -> float | None:
+        """Time between two steps; None if it is not known yet."""
         if self.time_kind == "rows":
             return 1.0
         if predicted.times is None:
@@ -205,7 +217,7 @@ class Machine:
 
     def _wait(self, at: float, predicted: PredictedValues) -> None:
         """Keep some forecasts until their values have come."""
-        interval = self._interval(predicted)
+        interval = self._interval
         if len(predicted.mean) != self._waiting.shape[2]:
             # A span of time is known in steps once the step of the feed is, which may change.
             self._make_slots(len(predicted.mean))
@@ -234,17 +246,19 @@ class Machine:
         else:
             return
         made = self.predicted if own is None else own
-        circles = Circles() if made is None else made.circles(self.plan.targets)
-        known = ~np.isnan(values) & ~np.isnan(mean) & ~np.isnan(last)
-        counts = known.sum(axis=0)
-        with np.errstate(invalid="ignore"):
-            near, level = circles.nearest(values, mean), circles.nearest(values, last)
-            parts = (near - mean) ** 2, (level - last) ** 2, circles.is_inside(values, lower, upper)
-        sums = np.array([np.where(known, part, 0.0).sum(axis=0) for part in parts])
+        circles = NO_CIRCLES if made is None else made.circles(self.plan.targets)
+        known = np.isfinite(values + mean + last)
+        near, level = circles.nearest(values, mean), circles.nearest(values, last)
+        parts = np.empty((3, *known.shape))
+        parts[0], parts[1], parts[2] = near - mean, level - last, circles.is_inside(values, lower, upper)
+        parts[:2] *= parts[:2]
+        if not known.all():
+            parts[:, ~known] = 0.0
+        counts = np.add.reduce(known, axis=0, dtype=np.float64)
         # The mean over the forecasts of one row counts as one value.
-        seen = counts > 0
+        seen = counts > 0.0
         self._sums *= np.where(seen, 1.0 - 1.0 / SCORE_ROWS, 1.0)
-        self._sums[:3] += sums / np.maximum(counts, 1)
+        self._sums[:3] += np.add.reduce(parts, axis=1) / np.maximum(counts, 1.0)
         self._sums[3] += seen
 
     def _rolling(self) -> Array:
@@ -330,7 +344,7 @@ class Machine:
             return [self.forecast_at]
         if predicted.times is not None and self.time_kind != "rows":
             return seconds_of(predicted.times).tolist()
-        step = self._interval(predicted) or 1.0
+        step = self._interval or 1.0
         return (self.forecast_at + step * np.arange(1, len(predicted.mean) + 1)).tolist()
 
     def _quantiles(self, prediction: Forecast | Prediction, levels: Sequence[float]) -> list[Array]:
@@ -394,9 +408,7 @@ class Machine:
             self.last_number, self.last_time = int(stamp[0]), float(stamp[1])
             self._last = np.where(np.isnan(values[:n_targets]), self._last, values[:n_targets])
         self.n_known, self.time_kind = about["n_rows"], about["time_kind"]
-        forecast = about.get("forecast")
-        if forecast is not None and set(self.plan.targets) <= forecast["targets"].keys():
-            self.stored_forecast = forecast
+        self._restore_forecast(about.get("forecast"))
         if "weights" in about:
             self.weights, self.relevance = Shares.unpacked(about["weights"]), Shares.unpacked(about["relevance"])
         # Earlier versions kept those of a forecaster's experts, or of a regressor's inputs.
@@ -409,10 +421,38 @@ class Machine:
             weight = min(self.n_known, SCORE_ROWS)
             self._sums = np.concatenate([means * weight, [weight * seen]])
 
+    def _restore_forecast(self, kept: dict[str, Any] | None) -> None:
+        """Show the newest forecast of an earlier process, if it is about these targets."""
+        if kept is None or not set(self.plan.targets) <= set(kept["targets"]):
+            return
+        self.stored_forecast = kept
+        # Earlier versions kept numbers as text.
+        if "parts" in kept:
+            names = kept["targets"]
+            parts = np.frombuffer(b64decode(kept["parts"]), np.float32).reshape(3, -1, len(names)).astype(np.float64)
+            sides = ("mean", "lower", "upper")
+            targets = {
+                name: {side: plain_list(parts[k, :, i]) for k, side in enumerate(sides)} | {"quantiles": []}
+                for i, name in enumerate(names)
+            }
+            self.stored_forecast = {name: value for name, value in kept.items() if name != "parts"}
+            self.stored_forecast |= {"levels": [], "targets": targets}
+
+    def _packed_forecast(self) -> dict[str, Any] | None:
+        """The newest forecast, for the book."""
+        predicted = self.predicted
+        if predicted is None:
+            return self.stored_forecast
+        parts = np.array([predicted.mean, predicted.lower, predicted.upper], np.float32)
+        return {
+            "row": self.forecast_row, "made": self.forecast_at, "time": self._step_times(predicted),
+            "level": self.plan.level, "targets": list(self.plan.targets), "parts": b64encode(parts.tobytes()).decode(),
+        }  # fmt: skip
+
     def about(self) -> dict[str, Any]:
         """What is kept beside the rows."""
         return {
-            "n_rows": self.n_rows + self.n_known, "time_kind": self.time_kind, "forecast": self.forecast(),
+            "n_rows": self.n_rows + self.n_known, "time_kind": self.time_kind, "forecast": self._packed_forecast(),
             "weights": self.weights.packed(), "relevance": self.relevance.packed(), "targets": list(self.plan.targets),
         }  # fmt: skip
 

@@ -169,3 +169,35 @@ def test_shares_of_earlier_versions_are_shown():
     expected = {"names": ["own", "last"], "time": [1.0, 17.0], "values": [[1.0, 0.5], [0.0, 0.5]]}
     assert forecaster.weights.plain() == regressor.relevance.plain() == expected
     assert len(forecaster.relevance) == len(regressor.weights) == 0
+
+
+def test_the_newest_forecast_is_there_after_a_restart():
+    plan, kept = Plan(("power",), (), "time", HORIZON, key="k"), []
+    machine = Machine("T1", plan, 50)
+    for n in range(1, 9):
+        machine.add(Row(n, n, datetime(2026, 1, 1) + timedelta(minutes=n), {"power": n + 0.1}, "T1"), forecast_at(n))
+        kept.append(machine.newest_row()[1])
+    about = json.loads(json.dumps(machine.about()))
+    again = Machine("T1", plan, 50)
+    again.restore(kept, about)
+    assert again.forecast() == machine.forecast()
+    assert json.loads(json.dumps(again.about())) == about | {"forecast": again.forecast()}
+    # As earlier versions kept it, and a second restart before any row.
+    once_more = Machine("T1", plan, 50)
+    once_more.restore(kept, again.about())
+    assert once_more.forecast() == machine.forecast()
+
+
+def test_values_that_are_missing_are_not_scored():
+    plan = Plan(("power", "wind"), (), "time", HORIZON, key="k")
+    machine = Machine("T1", plan, 50)
+    for n in range(1, 30):
+        mean = np.full((HORIZON, 2), 1.0)
+        times = forecast_at(n).times
+        values = {"power": 2.0} if n % 3 else {"power": float("nan"), "wind": 4.0}
+        at = datetime(2026, 1, 1) + timedelta(minutes=n)
+        machine.add(Row(n, n, at, values, "T1"), PredictedValues(mean, mean - 0.5, mean + 3.0, times, None))
+    assert machine.scores == {
+        "power": {"rmse": 1.0, "naive": 0.0, "coverage": 1.0},
+        "wind": {"rmse": 3.0, "naive": 0.0, "coverage": 1.0},
+    }

@@ -5,33 +5,34 @@ estimator by one of the ways in which a model leaves memory and comes back (file
 store). From there on both get the same calls and must give the same answers and hold the same state, to the bit. A call
 with good values must not fail; a call with a bad value must fail in words and change nothing; a prediction changes
 nothing.
+
+Most histories are short, since most of what goes wrong does so in first rows. A *life* is a history of tens of
+thousands of calls on one estimator, whose values change their nature on the way. Its twin leaves memory again and
+again, while the estimator itself never does; answers are compared at each call.
 """
 
 from __future__ import annotations
 
-import hashlib
 import math
-import os
-import pickle
-import struct
-import tempfile
 import warnings
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
-from random import Random
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from momostream import MOMoGPForecaster, MOMoGPMonitor, MOMoGPRegressor, load
-from momostream.sklearn import MOMoGPRegressor as TableRegressor
-from momostream.storage.blocks import Packed, Parts
+from benchmarks.tools.gauntlet_calls import LONG, History
+from benchmarks.tools.gauntlet_tables import TableHistory, TableLife
+from benchmarks.tools.gauntlet_twins import HistoryError, check, checksum, numbers, plain
+from momostream import MOMoGPForecaster, MOMoGPMonitor, MOMoGPRegressor
 
-__all__ = ["CALLS", "ESTIMATORS", "LONG_CALLS", "HistoryError", "checksum", "history"]
+__all__ = ["CALLS", "ESTIMATORS", "LIFE", "LONG_CALLS", "HistoryError", "checksum", "history", "life"]
 
 # Calls of most histories, so that first rows are tried as often as later ones, and of some.
 CALLS, LONG_CALLS = 60, 400
+# Calls of a life.
+LIFE = 20_000
 INPUTS: list[Any] = ["wind", "pitch", 3, ("a", 1), "late"]
 TARGETS: list[Any] = ["power", "load", ("level", 2)]
 BAD_VALUES = [
@@ -39,194 +40,7 @@ BAD_VALUES = [
     1e60, -1e308, 10**400, datetime(2024, 1, 1), timedelta(1), object(), np.float64("inf"), np.datetime64("2024"), (),
 ]  # fmt: skip
 BAD_ROWS = [3.0, "row", [("wind", 1.0)], {1, 2}, b"row", np.zeros(2)]
-# In memory where there is such a folder: files are synced to the disk.
-_FOLDER = "/dev/shm" if os.path.isdir("/dev/shm") else None
-_PLAIN = {bool, int, str, bytes}
 BAD_KEYS = [None, b"key", math.nan, frozenset({1}), datetime(2024, 1, 1)]
-
-
-class HistoryError(AssertionError):
-    """A history that went wrong, with the seed that repeats it."""
-
-
-def checksum(model: Any) -> str:
-    """Digest of everything that an estimator has learnt, in a fifth of the time that the bytes of a file take."""
-    parts: list[bytes] = []
-    _flatten(model._state(), parts)
-    return hashlib.sha256(b"".join(parts)).hexdigest()
-
-
-def _flatten(value: Any, parts: list[bytes]) -> None:
-    """Append everything in a state of plain data, with types and sizes; another kind of value is an error."""
-    kind = type(value)
-    if kind is dict:
-        parts.append(b"dict %d " % len(value))
-        for key, item in value.items():
-            parts.append(repr(key).encode())
-            _flatten(item, parts)
-    elif kind is list or kind is tuple:
-        parts.append(b"%s %d " % (kind.__name__.encode(), len(value)))
-        for item in value:
-            _flatten(item, parts)
-    elif kind is np.ndarray:
-        parts += (f"{value.dtype.str} {value.shape} ".encode(), value.tobytes())
-    elif kind is float:
-        parts.append(struct.pack("<cd", b"f", value))
-    elif value is None or kind in _PLAIN:
-        parts.append(f"{value!r} ".encode())
-    else:
-        raise TypeError(f"a state holds a {kind}")
-
-
-def by_file(model: Any) -> Any:
-    """The estimator after it was saved and loaded."""
-    descriptor, path = tempfile.mkstemp(suffix=".momo", dir=_FOLDER)
-    os.close(descriptor)
-    try:
-        model.save(path)
-        return load(path)
-    finally:
-        os.remove(path)
-
-
-def by_blocks(model: Any) -> Any:
-    """The estimator after it was cut into the blocks of a store and joined again."""
-    return Parts.join(Parts.of(model).changes({}, 4096).write)
-
-
-TWINS: dict[str, Callable[[Any], Any]] = {
-    "file": by_file,
-    "pickle": lambda model: pickle.loads(pickle.dumps(model)),
-    "packed": lambda model: Packed(model).model(),
-    "blocks": by_blocks,
-}
-
-
-def plain(value: Any) -> Any:
-    """An answer as something that compares by `repr`, floats to the bit."""
-    if isinstance(value, pd.DataFrame):
-        return [list(map(str, value.columns)), plain(value.to_numpy(dtype=float))]
-    if isinstance(value, np.ndarray):
-        return value.tolist()
-    if isinstance(value, dict):
-        return {repr(key): plain(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [plain(item) for item in value]
-    return float(value) if isinstance(value, np.floating) else value
-
-
-def numbers(value: Any) -> list[float]:
-    """All numbers of a plain answer."""
-    if isinstance(value, dict):
-        return [number for item in value.values() for number in numbers(item)]
-    if isinstance(value, list):
-        return [number for item in value for number in numbers(item)]
-    return [] if isinstance(value, str | bool) or value is None else [float(value)]
-
-
-def check(fine: bool, words: str) -> None:
-    """Raise an error that describes what is wrong; not an assert statement, which Python may leave out."""
-    if not fine:
-        raise HistoryError(words)
-
-
-class Values:
-    """Numbers of a feed that is tame, wild or hostile."""
-
-    def __init__(self, random: Random) -> None:
-        self.random = random
-        self.mood = random.choices(["tame", "wild", "hostile", "offset", "constant"], [4, 3, 3, 1, 1])[0]
-        self.offset = random.choice([-1.0, 1.0]) * 10.0 ** random.uniform(0, 29)
-
-    def __call__(self) -> Any:
-        """The next number, or one of the ways to say that there is none."""
-        r = self.random
-        chance = r.random()
-        if chance < 0.08:
-            return r.choice([None, math.nan, pd.NA, 0, True, np.float32(1.5), np.int64(7), -0.0, 5e-324])
-        if self.mood == "hostile" and chance < 0.3:
-            return r.choice([-1.0, 1.0]) * r.choice([1e30, 9.9e29, 1e25, 1e-50, 1e-320, 10.0 ** r.uniform(-50, 30)])
-        if self.mood == "wild" and chance < 0.2:
-            return r.choice([-1.0, 1.0]) * 10.0 ** r.uniform(-30, 29.9)
-        if self.mood == "offset":
-            return self.offset * (1.0 + 1e-12 * r.gauss(0.0, 1.0))
-        if self.mood == "constant" and chance < 0.9:
-            return 8.0
-        return r.choice([r.gauss(8.0, 2.0), r.gauss(8.0, 2.0), float(r.randrange(3))])
-
-
-class History:
-    """One estimator, its twin if it has one, and a source of calls for both."""
-
-    #: Calls by name, with how often they are made.
-    calls: dict[str, float]
-    #: Calls after which the state must be what it was.
-    pure: set[str]
-
-    def __init__(self, seed: int, n_calls: int) -> None:
-        self.random, self.n_calls = Random(seed), n_calls
-        self.value = Values(self.random)
-        self.model = self.make()
-        self.twin: Any = None
-        self.way = ""
-        self.n_done = 0
-        self.last = ""
-
-    def make(self) -> Any:
-        """The estimator, with settings drawn from the seed."""
-        raise NotImplementedError
-
-    def run(self) -> int:
-        """Make all calls; returns their number."""
-        while self.n_done < self.n_calls:
-            r = self.random
-            if r.random() < 0.05:
-                self.way = r.choice(list(TWINS))
-                self.last = f"twin by {self.way}"
-                self.twin = TWINS[self.way](self.model)
-                check(checksum(self.twin) == checksum(self.model), f"a twin by {self.way} differs at once")
-            if r.random() < 0.12:
-                self.bad_call()
-            else:
-                self.good_call()
-            self.n_done += 1
-            if self.twin is not None and (self.n_done % 8 == 0 or self.n_done == self.n_calls):
-                check(checksum(self.twin) == checksum(self.model), f"the state of the twin by {self.way} differs")
-        return self.n_done
-
-    def good_call(self) -> None:
-        """A call that must not fail; the twin gives the same answer."""
-        name = self.random.choices(list(self.calls), list(self.calls.values()))[0]
-        self.last = name
-        call = getattr(self, name)()
-        is_pure = name in self.pure and self.random.random() < 0.3
-        before = checksum(self.model) if is_pure else ""
-        answer = plain(call(self.model))
-        if is_pure:
-            check(checksum(self.model) == before, f"{name} changed the state")
-        if name in self.pure:
-            check(not np.isnan(numbers(answer)).any(), f"{name} gave NaN: {answer}")
-        if self.twin is not None:
-            other = plain(call(self.twin))
-            check(repr(other) == repr(answer), f"{name} of the twin by {self.way} gave {other}, not {answer}")
-
-    def bad_call(self) -> None:
-        """A call that must fail in words, and change nothing."""
-        name, call = self.bad()
-        self.last = f"bad {name}"
-        before = checksum(self.model)
-        try:
-            call()
-        except (TypeError, ValueError, KeyError) as error:
-            check(not isinstance(error, np.linalg.LinAlgError), f"{name} ended in {error!r}")
-            check(len(str(error)) > 10 and "inhomogeneous" not in str(error), f"{name} ended in {error!r}")
-            check(checksum(self.model) == before, f"{name} failed and changed the state")
-        else:
-            raise HistoryError(f"{name} accepted a bad value")
-
-    def bad(self) -> tuple[str, Callable[[], Any]]:
-        """A call that must fail."""
-        raise NotImplementedError
 
 
 class RegressorHistory(History):
@@ -235,6 +49,10 @@ class RegressorHistory(History):
     calls = {
         "learn": 36, "predict": 14, "distribution": 10, "score": 4, "pending": 3, "later": 3, "many": 3,
         "predict_many": 3, "explain": 2, "control": 3, "hyperparameters": 2, "text": 2,
+    }  # fmt: skip
+    life_calls = {
+        "learn": 60, "predict": 20, "distribution": 3, "score": 6, "pending": 3, "later": 3, "many": 0.5,
+        "predict_many": 0.5, "explain": 0.3, "control": 0.2, "hyperparameters": 0.02, "text": 0.1,
     }  # fmt: skip
     pure = {"predict", "distribution", "score", "predict_many", "explain", "text"}
 
@@ -333,12 +151,15 @@ class RegressorHistory(History):
         return lambda model: model.learn_later(number, y)
 
     def many(self) -> Callable[[Any], Any]:
-        rows = [(self.x(), self.y()) for _ in range(self.random.choice([0, 1, 3, 30, 90]))]
+        rows = [
+            (self.x(), self.y())
+            for _ in range(self.random.choice([0, 1, 3, 10] if self.is_life else [0, 1, 3, 30, 90]))
+        ]
         X, Y = self.frame([x for x, _ in rows]), self.frame([y for _, y in rows])
         return lambda model: model.learn_many(X, Y)
 
     def predict_many(self) -> Callable[[Any], Any]:
-        X = self.frame([self.x() for _ in range(self.random.choice([0, 1, 5, 30]))])
+        X = self.frame([self.x() for _ in range(self.random.choice([0, 1, 5, 8] if self.is_life else [0, 1, 5, 30]))])
         return lambda model: model.predict_many(X)
 
     def explain(self) -> Callable[[Any], Any]:
@@ -401,6 +222,7 @@ class ForecasterHistory(History):
     calls = {
         "learn": 60, "forecast": 10, "distribution": 8, "control": 2, "text": 2, "skip": 2,
     }  # fmt: skip
+    life_calls = {"learn": 70, "forecast": 20, "distribution": 2, "control": 0.2, "text": 0.1, "skip": 2}
     pure = {"forecast", "distribution", "text"}
 
     def make(self) -> Any:
@@ -510,6 +332,7 @@ class MonitorHistory(History):
     """Calls on the monitor."""
 
     calls = {"learn": 60, "score": 12, "release": 1, "control": 2, "text": 3}
+    life_calls = {"learn": 60, "score": 20, "release": 0.2, "control": 0.1, "text": 1}
     pure = {"score", "text"}
 
     def make(self) -> Any:
@@ -563,49 +386,15 @@ class MonitorHistory(History):
         return name, cases[name]
 
 
-class TableHistory:
-    """Calls on the table estimator: fits of hostile tables, and copies that predict the same."""
-
-    def __init__(self, seed: int, n_calls: int) -> None:
-        self.random, self.n_calls, self.n_done, self.last = Random(seed), n_calls, 0, ""
-        self.value = Values(self.random)
-
-    def table(self, n: int, d: int) -> np.ndarray[Any, np.dtype[np.float64]]:
-        """A table of numbers without gaps."""
-        found = [[self.value() for _ in range(d)] for _ in range(n)]
-        return np.array([[0.0 if pd.isna(v) else float(v) for v in row] for row in found]).reshape(n, d)
-
-    def run(self) -> int:
-        """Fit, predict and copy; returns the number of calls."""
-        r = self.random
-        while self.n_done < self.n_calls:
-            n, d, p = r.choice([1, 2, 5, 40, 90]), r.choice([1, 2, 4]), r.choice([1, 2, 3])
-            X, Y = self.table(n, d), self.table(n, p)
-            model = TableRegressor(random_state=0)
-            self.last = f"fit of {n} rows, {d} inputs, {p} targets"
-            model.fit(X, Y)
-            grid = self.table(4, d)
-            self.last = "predict"
-            mean, std = model.predict(grid, return_std=True)
-            check(bool(np.isfinite(mean).all()) and not np.isnan(std).any(), f"predict gave {mean} and {std}")
-            self.last = "pickle"
-            twin = pickle.loads(pickle.dumps(model))
-            check(twin.predict(grid).tobytes() == model.predict(grid).tobytes(), "a pickled copy predicts otherwise")
-            self.last = "partial_fit"
-            more = self.table(3, d), self.table(3, p)
-            for each in (model, twin):
-                each.partial_fit(*more)
-            check(twin.predict(grid).tobytes() == model.predict(grid).tobytes(), "a pickled copy learns otherwise")
-            self.n_done += 7
-        return self.n_done
-
-
 ESTIMATORS: dict[str, Any] = {
     "regressor": RegressorHistory,
     "forecaster": ForecasterHistory,
     "monitor": MonitorHistory,
     "table": TableHistory,
 }
+
+
+LIVES: dict[str, Any] = {**ESTIMATORS, "table": TableLife}
 
 
 def history(kind: str, seed: int, n_calls: int = CALLS) -> int:
@@ -616,7 +405,15 @@ def history(kind: str, seed: int, n_calls: int = CALLS) -> int:
     HistoryError
         With what went wrong and how to repeat it.
     """
-    found = ESTIMATORS[kind](seed, n_calls)
+    return _lived(kind, seed, ESTIMATORS[kind](seed, n_calls))
+
+
+def life(kind: str, seed: int, n_calls: int = LIFE) -> int:
+    """The same with many calls on one estimator."""
+    return _lived(kind, seed, LIVES[kind](seed, n_calls, LONG))
+
+
+def _lived(kind: str, seed: int, found: Any) -> int:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         try:

@@ -51,7 +51,8 @@ def _table_state(model: Any) -> Any:
                 kept = {name: expanded(item) for name, item in kept.items()}
                 if kind == "Region":
                     rows = slice(kept["n_rows"])
-                    kept |= {name: kept[name][1][rows] for name in ("_X", "_Y", "_targets")}
+                    kept |= {name: kept[name][1][rows] for name in ("_X", "_Y")}
+                    del kept["_targets"]  # filled when asked for
                 parts: list[bytes] = [kind.encode()]
                 _flatten(kept, parts)
                 made[value[1]] = hashlib.sha256(b"".join(parts)).digest()

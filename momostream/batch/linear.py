@@ -161,10 +161,11 @@ class LinearRegression:
         B, inverse, S, dof = self._solve()
         Phi = self._features(X)
         # Variances, in units of the variance of the noise.
-        c = 1.0 + np.einsum("ij,jk,ik->i", Phi, inverse[self._best_seen()], Phi)
+        # Far away, round-off of the inverse can make the quadratic form negative.
+        c = 1.0 + np.maximum(np.einsum("ij,jk,ik->i", Phi, inverse[self._best_seen()], Phi), 0.0)
         extra = None
         if self.n_whole < self.n_rows:
-            extra = 1.0 + np.einsum("ij,pjk,ik->ip", Phi, inverse, Phi) - c[:, None]
+            extra = 1.0 + np.maximum(np.einsum("ij,pjk,ik->ip", Phi, inverse, Phi), 0.0) - c[:, None]
         return Posterior(Phi @ B * self.scale + self.offset, c, S * np.outer(self.scale, self.scale), dof, extra)
 
     def held_out(

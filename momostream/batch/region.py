@@ -349,7 +349,7 @@ class Region:
                 # Without the rows of a gap, k'A k falls by w_g' A_gg^-1 w_g, where w = A k and A = (K + noise I)^-1.
                 w = factor.solve_transposed(V)
                 for p, (gap, within) in gaps.items():
-                    extra[part, p] = np.einsum("ij,ij->j", w[gap], within @ w[gap])
+                    extra[part, p] = np.maximum(np.einsum("ij,ij->j", w[gap], within @ w[gap]), 0.0)
         np.maximum(variance + self.noise, self.noise, out=variance)
         S, dof = self.moments()
         return Posterior(mean * self.scale + self.offset, variance, S * np.outer(self.scale, self.scale), dof, extra)

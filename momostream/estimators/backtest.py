@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import inspect
+import math
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from copy import deepcopy
+from datetime import date, timedelta
 from functools import cached_property
 from itertools import islice
 from typing import TYPE_CHECKING, Any
@@ -17,6 +19,8 @@ from momostream.distributions.circular import NO_CIRCLES, Circle, Circles
 from momostream.distributions.scores import absolute_error, squared_error
 from momostream.estimators._frames import as_frame
 from momostream.estimators._long import long_names, to_wide, wide_inputs
+from momostream.estimators._origins import origins, whole
+from momostream.horizon.calendar import NUMBER
 from momostream.horizon.durations import n_steps_of
 
 if TYPE_CHECKING:
@@ -40,8 +44,8 @@ def backtest(
     *,
     inputs: Sequence[Hashable] = (),
     known: Sequence[Hashable] = (),
-    start: int | None = None,
-    step: int = 1,
+    start: int | str | date | timedelta | None = None,
+    step: int | str | timedelta = 1,
     levels: Sequence[float] = (0.5, 0.9),
     progress: bool = True,
     long: bool | Sequence[Hashable] | None = None,
@@ -64,9 +68,10 @@ def backtest(
     known
         Columns that are inputs known in advance, which the model does see.
     start
-        Rows learnt before the first forecast; by default a fifth of all, and at least two horizons.
+        Rows learnt before the first forecast, a span that they cover, such as ``"7d"``, or the time of the first row
+        that is forecast, such as ``"2024-03-01"``; by default a fifth of all rows, and at least two horizons.
     step
-        Rows from one forecast to the next.
+        Rows from one forecast to the next, or a span such as ``"6h"``.
     levels
         Probabilities of the intervals.
     progress
@@ -119,15 +124,10 @@ def backtest(
     horizon = _check_horizon(model, horizon, frame)
     if not all(0.0 < level < 1.0 for level in levels):
         raise ValueError(f"levels={levels!r} is not accepted: use probabilities inside (0, 1)")
-    first = max(len(frame) // 5, 2 * horizon) if start is None else _whole("start", start)
-    origins = range(first, len(frame) - horizon + 1, _whole("step", step))
-    if not origins:
-        raise ValueError(
-            f"frame has {len(frame)} rows, too few for {first} before the first forecast and {horizon} to score it"
-        )
     replay = _Replay(model, frame, names, known)
+    rows = origins(replay.times, start, step, horizon)
     forecasts = pd.concat(
-        [replay.forecast(origin, horizon, levels) for origin in _watched(origins, progress)], ignore_index=True
+        [replay.forecast(n_rows, horizon, levels) for n_rows in _watched(rows, progress)], ignore_index=True
     )
     if forecasts["actual"].isna().all():
         raise ValueError(
@@ -135,7 +135,7 @@ def backtest(
             "after its end"
         )
     circles = Circles.of(replay.series, getattr(model, "bounds", None))
-    changes = circles.nearest(np.diff(replay.values[:first], axis=0), np.zeros(len(replay.series)))
+    changes = circles.nearest(np.diff(replay.values[: rows[0]], axis=0), np.zeros(len(replay.series)))
     scale = pd.DataFrame(changes).abs().mean()
     # A constant series has no unit to measure errors in.
     scale = scale.where(scale > 0.0)
@@ -306,6 +306,7 @@ class _Replay:
         time = getattr(self.model, "time", None)
         has_column = time is not None and time in frame.columns
         self.times: pd.Index[Any] = pd.Index(frame[time]) if has_column else frame.index
+        _check_news(self.model, self.times)
         self.series: list[Any] = [name for name in frame.columns if name not in inputs and name != time]
         if not self.series:
             raise ValueError("frame has no column that is a series: all are inputs")
@@ -439,12 +440,26 @@ def _check_frame(frame: Any, inputs: Sequence[Hashable]) -> None:
             raise ValueError(f"the index of frame must increase: row {wrong[0] + 1} is {after}, after {before}")
 
 
+def _check_news(model: Any, times: pd.Index[Any]) -> None:
+    """Reject rows that a model has learnt already: it would be tested on what it knows."""
+    last = getattr(getattr(model, "_clock", None), "last", math.nan)
+    if not isinstance(times, pd.DatetimeIndex) or not len(times) or math.isnan(last) or pd.isna(times[0]):
+        return
+    newest = pd.Timestamp(last, unit="us", tz="UTC")
+    first = times[0] if times.tz is not None else times[0].tz_localize("UTC")
+    if first <= newest and model._clock.kind != NUMBER:
+        raise ValueError(
+            f"the model has learnt rows up to {newest.tz_convert(times.tz)}, and frame begins at {times[0]}: use "
+            "model.clone() for a model that has learnt nothing"
+        )
+
+
 def _check_horizon(model: Any, horizon: int | str | None, frame: pd.DataFrame) -> int:
     most: Any = getattr(model, "horizon", None)
     horizon, most = (_steps(span, model, frame) if isinstance(span, str) else span for span in (horizon, most))
     if horizon is None and most is None:
         raise ValueError(f"horizon is missing: {type(model).__name__} has none of its own")
-    wanted = _whole("horizon", most if horizon is None else horizon)
+    wanted = whole("horizon", most if horizon is None else horizon)
     if most is not None and wanted > most and getattr(model, "strategy", "direct") == "direct":
         raise ValueError(f"horizon={wanted} is not accepted: the model forecasts {most} steps")
     return wanted
@@ -462,13 +477,7 @@ def _steps(span: str, model: Any, frame: pd.DataFrame) -> int:
     return n_steps_of(span, step.total_seconds() * 1e6)
 
 
-def _whole(name: str, value: Any) -> int:
-    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
-        raise ValueError(f"{name}={value!r} is not accepted: use a whole number of at least 1")
-    return int(value)
-
-
-def _watched(origins: range, progress: bool) -> Iterator[int]:
+def _watched(origins: list[int], progress: bool) -> Iterator[int]:
     from tqdm import tqdm
 
     yield from tqdm(origins, desc="backtest", unit="forecast", disable=None if progress else True, leave=False)

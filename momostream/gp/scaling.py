@@ -5,6 +5,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from momostream._numbers import SMALLEST
+
 __all__ = ["nearest_correlation", "standardisation"]
 
 Array = NDArray[np.float64]
@@ -21,7 +23,8 @@ def standardisation(Y: Array) -> tuple[Array, Array]:
     size = np.abs(offset)
     # Round-off of a large constant is not variation.
     constant = scale <= 1e-13 * size
-    scale[constant] = CONSTANT_SCALE * np.where(size > 0, size, 1.0)[constant]
+    # A constant of nothing, or so near to it that its share is no number, has no size.
+    scale[constant] = CONSTANT_SCALE * np.where(size > SMALLEST, size, 1.0)[constant]
     scale[count == 0] = 1.0
     return offset, scale
 

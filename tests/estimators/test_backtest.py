@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from datetime import datetime, timedelta
 
 import numpy as np
 import pandas as pd
@@ -320,6 +321,68 @@ def test_a_model_fitted_on_dates_goes_on_without_being_told():
     assert found.forecasts["actual"].notna().all()
 
 
+def test_a_model_that_has_learnt_the_rows_is_not_tested_on_them():
+    frame = dated(60, zone="Europe/Berlin")
+    model = MOMoGPForecaster(horizon=2, **QUICK).fit(frame)
+    with pytest.raises(ValueError, match=r"learnt rows up to 2024-05-01 09:50:00\+02:00.*use model.clone\(\)"):
+        backtest(model, frame)
+    assert backtest(model.clone(), frame, start=20).forecasts["actual"].notna().all()
+
+
+# ---------------------------------------------------------------------- time as people say it
+
+
+@pytest.mark.parametrize(
+    ("change", "rows"),
+    [
+        ({"start": "6h", "step": "1h"}, [36, 42, 48]),
+        ({"start": "1d"}, []),
+        ({"start": timedelta(hours=8), "step": 3}, [48, 51]),
+        ({"start": "2024-05-01 06:00", "step": "90min"}, [36, 45]),
+        ({"start": "2024-05-01 05:55", "step": "90min"}, [36, 45]),
+        ({"start": pd.Timestamp("2024-05-01 08:00"), "step": pd.Timedelta("20min")}, [48, 50, 52]),
+        ({"start": datetime(2024, 5, 1, 7), "step": np.timedelta64(1, "h")}, [42, 48]),
+    ],
+)
+@pytest.mark.parametrize("zone", [None, "Europe/Berlin"])
+@pytest.mark.parametrize("named", [False, True])
+def test_start_and_step_in_spans_and_times(change, rows, zone, named):
+    frame, column = dated(54, zone=zone), {}
+    if named:
+        frame, column = frame.reset_index(names="at"), {"time": "at"}
+    model = MOMoGPForecaster(horizon=2, **QUICK, **column)
+    if not rows:
+        with pytest.raises(ValueError, match="54 rows, too few for 54 before"):
+            backtest(model, frame, **change)
+        return
+    found = backtest(model, frame, **change).forecasts
+    assert list(found["origin"].unique()) == list(frame.index[[n - 1 for n in rows]])
+
+
+def test_steps_in_time_are_longer_in_rows_before_a_gap_than_after():
+    frame = dated(60)
+    frame = frame.drop(frame.index[30:42])
+    found = backtest(MOMoGPForecaster(horizon=1, **QUICK), frame, start="4h", step="1h").forecasts
+    # At 04:00 and each hour later; the rows of 05:00 and 06:00 are missing.
+    assert list(found["origin"].dt.strftime("%H:%M").unique()) == ["03:50", "04:50", "07:50", "08:50"]
+
+
+@pytest.mark.parametrize(
+    ("start", "words"),
+    [
+        ("soon", "use a number of rows, a span such as '7d', or a time"),
+        ("2024-04-01", "no row is earlier, the first one is at 2024-05-01"),
+        ("2024-05-01", "no row is earlier"),
+        ("2024-05-01 05:00Z", "has a time zone, and the times of frame have none"),
+        (timedelta(0), "above zero"),
+        (pd.NaT, "use a number of rows, a span such as '7d', or a time"),
+    ],
+)
+def test_starts_that_cannot_be_found(start, words):
+    with pytest.raises(ValueError, match=words):
+        backtest(MOMoGPForecaster(horizon=2, **QUICK), dated(40), start=start)
+
+
 # ---------------------------------------------------------------------- errors
 
 
@@ -336,6 +399,10 @@ def test_a_model_fitted_on_dates_goes_on_without_being_told():
         ({"start": 27}, ValueError, "30 rows, too few for 27 before the first forecast and 4"),
         ({"start": 0}, ValueError, "start=0"),
         ({"step": True}, ValueError, "step=True"),
+        ({"step": "often"}, ValueError, "step='often' is not accepted: use a number of rows, or a span such as '6h'"),
+        ({"step": "1h"}, ValueError, "step='1h' needs times, and the rows of frame have none"),
+        ({"start": "7d"}, ValueError, "start='7d' needs times"),
+        ({"start": 2.5}, ValueError, "start=2.5"),
         ({"levels": (0.5, 1.0)}, ValueError, "levels"),
     ],
 )
@@ -406,13 +473,6 @@ def test_dates_that_no_model_knows_of_are_no_series():
     frame = pd.DataFrame({"at": pd.date_range("2024-01-01", periods=60, freq="h"), "a": np.arange(60.0)})
     with pytest.raises(TypeError, match="the column 'at' holds dates: if it is the time, give the model time='at'"):
         backtest(MOMoGPForecaster(horizon=2, experts=("last value",)), frame, progress=False)
-
-
-def test_a_model_that_goes_on_after_the_frame_says_so():
-    frame = pd.DataFrame({"a": np.arange(60.0)}, index=pd.date_range("2024-01-01", periods=60, freq="h"))
-    model = MOMoGPForecaster(horizon=2, experts=("last value",)).fit(frame)
-    with pytest.raises(ValueError, match="no forecast could be compared|comes before|repeats"):
-        backtest(model, frame, progress=False)
 
 
 # ------------------------------------------------------------------ other tables, spans, comparisons, plots

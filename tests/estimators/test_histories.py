@@ -2,13 +2,26 @@
 
 from __future__ import annotations
 
+from unittest.mock import patch
+
 import numpy as np
 import pytest
 
-from benchmarks.tools.gauntlet_histories import HistoryError, RegressorHistory, checksum, history
-from momostream import MOMoGPForecaster, MOMoGPRegressor
+from benchmarks.tools.gauntlet_calls import LONG, History
+from benchmarks.tools.gauntlet_histories import (
+    LIVES,
+    HistoryError,
+    MonitorHistory,
+    RegressorHistory,
+    checksum,
+    history,
+    life,
+)
+from momostream import MOMoGPForecaster, MOMoGPMonitor, MOMoGPRegressor
+from momostream.gp.scaling import standardisation
 from momostream.storage.blocks import Packed
 
+make_twin = History.make_twin
 FAILED_ONCE = {
     "copula chosen when first asked for": ("regressor", 14),
     "copula of independent leaves": ("regressor", 17),
@@ -41,6 +54,43 @@ FAILED_ONCE = {
 @pytest.mark.parametrize("name", FAILED_ONCE)
 def test_history_that_failed_once(name):
     assert history(*FAILED_ONCE[name], 120) >= 120
+
+
+LIVES_THAT_FAILED_ONCE = {"linear expert far away": ("table", 5, 400)}
+
+
+@pytest.mark.parametrize("name", LIVES_THAT_FAILED_ONCE)
+def test_life_that_failed_once(name):
+    kind, seed, n_calls = LIVES_THAT_FAILED_ONCE[name]
+    assert life(kind, seed, n_calls) == n_calls
+
+
+@pytest.mark.parametrize("kind", LIVES)
+def test_a_twin_of_a_life_has_left_memory_in_all_ways(kind):
+    found = LIVES[kind](0, 200, LONG._replace(twin=0.15, compare=50))
+    ways = set()
+    with patch.object(type(found), "make_twin", lambda self: make_twin(self) or ways.add(self.way)):
+        assert found.run() == 200
+    assert ways == ({"file", "pickle"} if kind == "table" else {"file", "pickle", "packed", "blocks", "store"})
+    assert not found.shelf.folder.exists()
+
+
+def test_a_life_whose_twin_differs_is_told(monkeypatch):
+    learn_one = MOMoGPMonitor.learn_one
+
+    def forgetful(self, x):
+        learn_one(self, {**x, "a": 3.0} if getattr(self, "is_twin", False) else x)
+
+    monkeypatch.setattr(MOMoGPMonitor, "learn_one", forgetful)
+    monkeypatch.setattr(MonitorHistory, "make_twin", lambda self: make_twin(self) or vars(self.twin).update(is_twin=1))
+    with pytest.raises(HistoryError, match=r"monitor 0, call \d+ .*twin by"):
+        life("monitor", 0, 2000)
+
+
+def test_a_constant_of_nothing_has_no_size():
+    # A life of the regressor ended in a division by a scale of 1e-3 * 5e-324.
+    offset, scale = standardisation(np.array([[5e-324, 1e-44, 0.0], [5e-324, 1e-44, 0.0]]))
+    assert scale.tolist() == [1e-3, 1e-47, 1e-3] and np.isfinite(offset / scale).all()
 
 
 def test_a_history_that_goes_wrong_names_its_seed(monkeypatch):

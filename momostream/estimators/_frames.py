@@ -16,7 +16,16 @@ from momostream.distributions.quantiles import check_levels, in_order
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["as_frame", "check_frame", "first_known", "matrix", "numeric_columns", "quantile_frame", "row_named"]
+__all__ = [
+    "as_frame",
+    "check_frame",
+    "first_known",
+    "matrix",
+    "numeric_columns",
+    "padded",
+    "quantile_frame",
+    "row_named",
+]
 
 Array = NDArray[np.float64]
 
@@ -161,3 +170,8 @@ def first_known(values: Array) -> float:
     """The first value that is not missing; NaN if all are."""
     known = values[~np.isnan(values)]
     return float(known[0]) if len(known) else math.nan
+
+
+def padded(rows: Array, n_columns: int) -> Array:
+    """Rows with further columns of missing values."""
+    return np.pad(rows, ((0, 0), (0, n_columns - rows.shape[1])), constant_values=np.nan)

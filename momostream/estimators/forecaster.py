@@ -21,6 +21,7 @@ from momostream.estimators._categories import CATEGORIES, is_level, spread_row
 from momostream.estimators._first_rows import CheckedRow, FirstRows, row_as_state, row_of_state
 from momostream.estimators._forecaster_batches import SINGLE, ForecasterBatches
 from momostream.estimators._forecaster_insight import ForecasterInsight
+from momostream.estimators._frames import padded
 from momostream.estimators._restoring import check_learnt
 from momostream.estimators._river import Forecaster
 from momostream.estimators._screening import BEYOND, Screening
@@ -284,7 +285,6 @@ class MOMoGPForecaster(ForecasterBatches, ForecasterInsight, Forecaster):
 
     def _read_inputs(self, x: Any, time: Any) -> tuple[dict[Hashable, float], tuple[float, str] | None]:
         """Inputs and time of a row; without a timestamp, one step after the last row."""
-        # Most feeds without inputs have no times either.
         inputs = {} if type(x) is dict and not x else known_numbers(self._without_time(x))
         if isinstance(self.horizon, str) and self.time is None and time is None and self._clock.kind is None:
             raise ValueError(
@@ -389,11 +389,11 @@ class MOMoGPForecaster(ForecasterBatches, ForecasterInsight, Forecaster):
         )
         if self._model.expert_names != experts:
             self._history.clear()
-        X = _padded(X, len(self._inputs))
+        X = padded(X, len(self._inputs))
         for j, name in enumerate(self._inputs.keys[n_before:], n_before):
             # A category that comes for the first time was not there before.
             X[:, j] = 0.0 if is_level(name, self.categories or ()) else np.nan
-        self._teach(_padded(Y, len(self._targets)), X, last)
+        self._teach(padded(Y, len(self._targets)), X, last)
 
     def _teach(self, Y: Array, X: Array, last: float) -> None:
         """Learn rows on the scale of the model; ``last`` is the time of the newest."""
@@ -598,8 +598,3 @@ def _calendar_shape(calendar: Calendar | None) -> tuple[int | None, int | None]:
 def _is_empty(y: Any) -> bool:
     """Whether a row did not come."""
     return y is None or (isinstance(y, Mapping) and not y)
-
-
-def _padded(rows: Array, n_columns: int) -> Array:
-    """Rows with further columns of missing values."""
-    return np.pad(rows, ((0, 0), (0, n_columns - rows.shape[1])), constant_values=np.nan)

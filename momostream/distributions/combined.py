@@ -27,6 +27,7 @@ class JointArrays(NamedTuple):
     planes: Array
     between_steps: Array
     between_series: Array
+    means: Array | None = None
 
 
 class _Quantiles(Protocol):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -57,6 +57,10 @@ class JointPlanes(Protocol):
     def between_series(self) -> Array:
         """Correlation of the series."""
 
+    @property
+    def means(self) -> Array | None:
+        """Forecasts of least squared error, shape ``(n_steps, n_series)``; None: the means of the mixtures."""
+
 
 class Quantiles(Protocol):
     """The part of conformal quantiles that a forecast needs."""
@@ -108,7 +112,7 @@ class Forecast:
     >>> planes = np.ones((5, 1, 2, 1))
     >>> planes[LOCATION, 0], planes[DOF] = [[5.0], [6.0]], np.inf
     >>> steps, series = np.array([[1.0, 0.5], [0.5, 1.0]]), np.ones((1, 1))
-    >>> joint = SimpleNamespace(planes=planes, between_steps=steps, between_series=series)
+    >>> joint = SimpleNamespace(planes=planes, between_steps=steps, between_series=series, means=None)
     >>> forecast = Forecast(joint, ["power"])
     >>> forecast
     Forecast: 2 steps of 1 series, mean ± std
@@ -183,10 +187,10 @@ class Forecast:
 
     @property
     def _means(self) -> Array:
-        """Means: those of `_marginals`, without the rest of them where there is no transform."""
+        """Forecasts of least squared error, within the limits; means of the distribution where they are transformed."""
         if self.targets is not None:
             return self._marginals.mean
-        mean = self._of_model.mean
+        mean = self._of_model.mean if self._joint.means is None else self._joint.means[: len(self)]
         return mean if self.limits is None else held(self.limits, mean)
 
     @property
@@ -207,7 +211,7 @@ class Forecast:
     @property
     def arrays(self) -> ForecastArrays:
         """The distributions of single values, as arrays without names."""
-        return ForecastArrays(self._marginals, self._quantiles, self.circles)
+        return ForecastArrays(self)
 
     @property
     def planes(self) -> Array:
@@ -265,9 +269,9 @@ class Forecast:
             if name not in self.series:
                 raise KeyError(f"unknown series {name!r}; the series are {', '.join(map(repr, self.series))}")
         columns = [self.series.index(name) for name in names]
-        joint = JointArrays(
-            self._planes[..., columns], self._between_steps, self._joint.between_series[np.ix_(columns, columns)]
-        )
+        means = None if self._joint.means is None else self._joint.means[: len(self), columns]
+        between_series = self._joint.between_series[np.ix_(columns, columns)]
+        joint = JointArrays(self._planes[..., columns], self._between_steps, between_series, means)
         targets = None if self.targets is None else TargetMap([self.targets.targets[j] for j in columns], names)
         conformal = None if self._conformal is None else PartOfQuantiles(self._conformal, columns)
         limits = None if self.limits is None else self.limits[:, columns]
@@ -297,7 +301,7 @@ class Forecast:
         for j in self.circles.columns[weights[self.circles.columns].any(axis=1)].tolist():
             raise ValueError(f"{self.series[j]!r} is an angle, which has no sum or mean over series")
         paths = self.sample(max(n_paths, 1024), seed) @ weights
-        joint = joint_of_paths(paths, self._marginals.mean @ weights)
+        joint = joint_of_paths(paths, self._marginals.mean @ weights)._replace(means=self._means @ weights)
         return Forecast(joint, list(groups), None, self._times, self.zone, period=self.period)
 
     def probability(
@@ -361,7 +365,11 @@ class Forecast:
 
     @property
     def mean(self) -> pd.DataFrame:
-        """Means: a row for each step, a column for each series."""
+        """The forecast of least squared error: a row for each step, a column for each series.
+
+        It weighs the forecasts of all experts by their squared errors, where the mean of samples weighs them by how
+        likely they have made each value; the two differ most for a series that rests now and then.
+        """
         return self._frame(self.circles.wrap(self._means))
 
     @property
@@ -371,7 +379,7 @@ class Forecast:
 
     @property
     def median(self) -> pd.DataFrame:
-        """Medians."""
+        """The forecast of least absolute error, the median of the distribution."""
         return self._frame(self.arrays.quantiles([0.5])[0])
 
     def quantile(self, q: float | Sequence[float]) -> pd.DataFrame:
@@ -525,41 +533,39 @@ class Forecast:
 class ForecastArrays:
     """The distributions of single values, as arrays of shape ``(n_steps, n_series)``; NaN is not observed."""
 
-    def __init__(
-        self, marginals: AnyMarginals, quantiles: Callable[[Sequence[float]], Array], circles: Circles
-    ) -> None:
-        self._marginals, self._quantiles, self._circles = marginals, quantiles, circles
+    def __init__(self, forecast: Forecast) -> None:
+        self._forecast = forecast
 
     @property
     def mean(self) -> Array:
-        """Means."""
-        return self._circles.wrap(self._marginals.mean)
+        """Forecasts of least squared error."""
+        return self._forecast.circles.wrap(self._forecast._means)
 
     def log_pdf(self, y: ArrayLike) -> Array:
         """Log density of each value."""
         Y = self._near(y)
-        return np.where(np.isnan(Y), np.nan, self._marginals.log_pdf(Y))
+        return np.where(np.isnan(Y), np.nan, self._forecast._marginals.log_pdf(Y))
 
     def quantiles(self, levels: Sequence[float]) -> Array:
         """Quantiles of these levels, along the first axis."""
-        return self._circles.wrap(self._quantiles(levels))
+        return self._forecast.circles.wrap(self._forecast._quantiles(levels))
 
     def ends(self, level: float) -> tuple[Array, Array]:
         """Ends of central intervals of this level."""
         q = 0.5 - 0.5 * level
-        lower, upper = self._quantiles([q, 1.0 - q])
-        return self._circles.interval(lower, upper)
+        lower, upper = self._forecast._quantiles([q, 1.0 - q])
+        return self._forecast.circles.interval(lower, upper)
 
     def cdf(self, y: ArrayLike) -> Array:
         """Probability of at most each value."""
-        return self._marginals.cdf(self._near(y))
+        return self._forecast._marginals.cdf(self._near(y))
 
     def crps(self, y: ArrayLike) -> Array:
         """Continuous ranked probability score of each value."""
-        return finite_crps(self._marginals.crps, self._near(y))
+        return finite_crps(self._forecast._marginals.crps, self._near(y))
 
     def _near(self, y: ArrayLike) -> Array:
-        return self._circles.nearest(np.asarray(y, dtype=np.float64), self._marginals.mean)
+        return self._forecast.circles.nearest(np.asarray(y, dtype=np.float64), self._forecast._marginals.mean)
 
 
 def _copula(marginals: AnyMarginals, correlation: Array) -> CopulaDistribution:

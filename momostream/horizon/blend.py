@@ -364,10 +364,13 @@ class JointForecast:
         n_series)``.
     correlation
         Between the values.
+    means
+        Forecasts of least squared error, shape ``(horizon, n_series)``; None: the means of the mixtures.
     """
 
     planes: Array
     correlation: StepSeriesCorrelation
+    means: Array | None = None
 
     @cached_property
     def between_steps(self) -> Array:

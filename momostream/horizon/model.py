@@ -22,6 +22,7 @@ from momostream.horizon.conformal import Conformal
 from momostream.horizon.experts import Experts
 from momostream.horizon.features import FeatureMap
 from momostream.horizon.inputs import BentInputs
+from momostream.horizon.means import Means
 from momostream.horizon.past import Past, least_changes
 from momostream.horizon.paths import Paths
 from momostream.horizon.restoring import check_ahead, check_model, check_part, check_tails
@@ -71,6 +72,8 @@ class HorizonModel:
         Map from rows to the features that the experts see.
     experts, blend, smoothing, mixture, correlation, conformal
         From the forecasts of the experts to the distribution of all steps and series.
+    means
+        The forecast of least squared error.
     ring
         The newest forecasts.
     seasons
@@ -98,7 +101,7 @@ class HorizonModel:
         self.blend = Blend(len(self.expert_names), H, n_series, every)
         self.middle = Blend(len(self.expert_names), H, n_series, every)
         self.smoothing = Smoothing(H, n_series)
-        self.mixture = BlendMixture(H, n_series, every)
+        self.mixture, self.means = BlendMixture(H, n_series, every), Means(H, n_series, every)
         self.correlation = StepSeriesCorrelation(H, n_series)
         self.conformal = Conformal(H, n_series) if settings.conformal else None
         wide = self.experts.wide
@@ -198,7 +201,9 @@ class HorizonModel:
         tempered = np.empty_like(errors)
         tempered_errors(values, errors, planes, tempered)
         self.middle.learn(tempered)
-        scores = self.mixture.learn(values, planes, self.ring.rests_of(now))
+        rests = self.ring.rests_of(now)
+        self.means.learn(values, planes, rests)
+        scores = self.mixture.learn(values, planes, rests)
         if self.conformal is not None:
             self.conformal.learn(scores)
         self.ring.add_scores(now, scores)
@@ -315,17 +320,20 @@ class HorizonModel:
     def joint(self, X: Array | None = None) -> JointForecast:
         """The distribution of the next steps, given their inputs ``(horizon, n_inputs)``; by default they stay."""
         made = self._forecast()
-        planes = made.planes.reshape(*made.planes.shape[:2], self.settings.horizon, self.n_series).copy()
+        planes = made.planes.copy()
         if self.n_inputs:
             now, D = self.past.inputs[self.past.last, 0, : self.inputs.n_columns], self.n_inputs
             X = np.tile(now[:D], (self.settings.horizon, 1)) if X is None else np.where(np.isnan(X), now[:D], X)
             # An input that stays acts differently at another time of the day.
             change = np.nan_to_num(np.concatenate([X, self.inputs.bend(X, self._ahead.terms[1:])], axis=1) - now)
             moved = np.einsum("hpd,hd->hp", made.blend_slope, change)
-            stays = self.mixture.stands_still[:, None, None] * self.mixture.rests(self.past.n_repeated) > 0.0
-            locations = planes[LOCATION]
-            planes[LOCATION] = np.where(stays, locations, np.clip(locations + moved, *self.past.reach()))
-        return JointForecast(planes, self.correlation.copy())
+            stays = self.mixture.stands_still[:, None, None] * made.rests > 0.0
+            locations = self._by_step(planes)[LOCATION]
+            locations[:] = np.where(stays, locations, np.clip(locations + moved, *self.past.reach()))
+        return JointForecast(self._by_step(planes), self.correlation.copy(), self.means.between(planes, made.rests))
+
+    def _by_step(self, planes: Array) -> Array:
+        return planes.reshape(*planes.shape[:2], self.settings.horizon, self.n_series)
 
     def simulate(
         self, n_paths: int, horizon: int, X: Array | None, rng: np.random.Generator, ahead: Ahead | None = None
@@ -346,7 +354,7 @@ class HorizonModel:
         """All parts but experts and ring, by their keys in a state."""
         return {
             "past": self.past, "blend": self.blend, "middle": self.middle, "outlook": self.mixture,
-            "levels": self.mixture.levels, "ties": self.correlation, "smoothing": self.smoothing,
+            "levels": self.mixture.levels, "ties": self.correlation, "smoothing": self.smoothing, "means": self.means,
             "conformal": self.conformal,
         }  # fmt: skip
 
@@ -391,8 +399,8 @@ class HorizonModel:
             model.experts.start_circuits()
         sizes = {"series": n_series, "horizon": settings.horizon}
         for key, part in model._parts().items():
-            # Earlier versions did not smooth.
-            if part is not None and (key != "smoothing" or state.get(key) is not None):
+            # Earlier versions neither smoothed nor learnt means.
+            if part is not None and (key not in ("smoothing", "means") or state.get(key) is not None):
                 # Nor did they have weights that all experts had found, beside those that count, or least changes.
                 found = {"found": state[key]["weights"]} if key in ("blend", "middle") else {}
                 if key == "past":

@@ -14,6 +14,7 @@ from momostream.kernels.mixture import mix, mix_learn
 from momostream.kernels.scalar import NU0, decay, dot, log
 
 __all__ = [
+    "FAR",
     "blend_mean",
     "correlation_learn",
     "deviations",
@@ -22,6 +23,8 @@ __all__ = [
     "keep_scores",
     "largest_features",
     "level_log_factors",
+    "means_between",
+    "means_learn",
     "mixture_learn",
     "mixture_planes",
     "past_note",
@@ -30,6 +33,9 @@ __all__ = [
     "tempered_errors",
     "wide_learn",
 ]
+
+# Errors count up to so many deviations when means are learnt.
+FAR = 10.0
 
 
 @kernel(void(ro(1), ro(1), rw(1), rw(1), rw(1), rw(1)))
@@ -329,6 +335,64 @@ def mixture_planes(
             for m in range(first_last, M):
                 weights[0, m, q] *= share
     mix(candidates, weights, tails, outputs, planes, work)
+
+
+@kernel(f8(ro(3), i8))
+def _mixture_mean(planes, q):
+    """Return the mean of the mixture of the value `q`, from the planes (5, M, H P): locations first, weights last."""
+    total = 0.0
+    for m in range(planes.shape[1]):
+        total += planes[4, m, q] * planes[0, m, q]
+    return total
+
+
+@kernel(void(f8, ro(2), ro(3), ro(2), rw(2)))
+def means_learn(keep, values, planes, rests, moments):
+    """Learn values (H, P), NaN where not known, of mixtures `planes` (5, M, H P): how far to go towards the blend.
+
+    `rests` (H, P) says which series were at rest. `moments` (2, 3), of series that move and of series at rest, are
+    discounted by `keep` where there are such values: squares of the way from the mean of the mixture to the blend, the
+    location of the first component; products of way and error; and rows. Ways and errors are in units of the deviation
+    of that component, and a row has a share for each value.
+    """
+    share = 1.0 / values.size
+    for kind in range(2):
+        learnt = moments[kind]
+        square = product = rows = 0.0
+        for h in range(values.shape[0]):
+            for p in range(values.shape[1]):
+                q = h * values.shape[1] + p
+                if math.isnan(values[h, p]) or (rests[h, p] > 0.0) != (kind == 1):
+                    continue
+                mean = _mixture_mean(planes, q)
+                way = (planes[0, 0, q] - mean) / planes[1, 0, q]
+                # One jump must not decide.
+                error = min(max((values[h, p] - mean) / planes[1, 0, q], -FAR), FAR)
+                square += share * way * way
+                product += share * way * error
+                rows += share
+        if rows > 0.0:
+            learnt[0] = keep * learnt[0] + square
+            learnt[1] = keep * learnt[1] + product
+            learnt[2] = keep * learnt[2] + rows
+
+
+@kernel(void(f8, f8, ro(3), ro(1), ro(2), rw(2)))
+def means_between(n_guessed, guess, planes, rests, moments, means):
+    """Set `means` (H, P) between those of the mixtures and the blend, as far as had the least squared error so far.
+
+    How far is drawn to the `guess` as if that came from `n_guessed` rows; the rest is as in `means_learn`, and `rests`
+    (P) of now.
+    """
+    for h in range(means.shape[0]):
+        for p in range(means.shape[1]):
+            q = h * means.shape[1] + p
+            learnt = moments[1 if rests[p] > 0.0 else 0]
+            far = guess
+            if learnt[0] > 0.0:
+                far = (learnt[2] * learnt[1] / learnt[0] + n_guessed * guess) / (learnt[2] + n_guessed)
+            mean = _mixture_mean(planes, q)
+            means[h, p] = mean + min(max(far, 0.0), 1.0) * (planes[0, 0, q] - mean)
 
 
 @kernel(

@@ -64,11 +64,15 @@ _NO_CORRELATION = np.empty((0, 0))
 
 
 class _SingleValues(NamedTuple):
-    """The planes of a forecast without the correlations, which are large and not scored."""
+    """The planes of a forecast without the correlations, which are large and not scored.
+
+    Its means are kept beside it.
+    """
 
     planes: Array
     between_steps: Array = _NO_CORRELATION
     between_series: Array = _NO_CORRELATION
+    means: None = None
 
 
 class Track:

@@ -23,9 +23,8 @@ def joint(n_steps: int = 4, dof: float = np.inf, rho: float = 0.6) -> SimpleName
     planes[LOCATION, 0] = np.arange(3 * n_steps).reshape(n_steps, 3)
     planes[DOF] = dof
     steps = 0.8 ** np.abs(np.subtract.outer(range(n_steps), range(n_steps)))
-    return SimpleNamespace(
-        planes=planes, between_steps=steps, between_series=np.full((3, 3), rho) + (1 - rho) * np.eye(3)
-    )
+    series = np.full((3, 3), rho) + (1 - rho) * np.eye(3)
+    return SimpleNamespace(planes=planes, between_steps=steps, between_series=series, means=None)
 
 
 def test_one_series_is_the_column_of_all():
@@ -168,3 +167,17 @@ def test_times_in_their_zone_and_as_periods():
     months = np.array(["2024-01-01", "2024-02-01"], dtype="datetime64[us]")
     index = Forecast(joint(2), NAMES, times=months, period="M").index
     assert index.name == "time" and list(map(str, index)) == ["2024-01", "2024-02"]
+
+
+def test_forecasts_of_least_squared_error_go_where_the_series_go():
+    parts, mixed = joint(), Forecast(joint(), NAMES)
+    parts.means = np.arange(12.0).reshape(4, 3) ** 2
+    whole = Forecast(parts, NAMES)
+    assert_allclose(whole.mean, parts.means)
+    assert_allclose(whole.arrays.mean, parts.means)
+    assert_allclose(whole[[NAMES[2]]].mean.iloc[:, 0], parts.means[:, 2])
+    assert_allclose(Forecast(parts, NAMES, 2).mean, parts.means[:2])
+    total = whole.aggregate({"farm": list(NAMES)})
+    assert_allclose(total.mean["farm"], parts.means.sum(axis=1))
+    # Quantiles are those of the distribution.
+    assert_allclose(total.quantile(0.3), mixed.aggregate({"farm": list(NAMES)}).quantile(0.3))

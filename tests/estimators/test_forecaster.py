@@ -28,8 +28,7 @@ def test_is_the_core_model_by_name():
         model.learn_one(y, x)
         core.learn(np.array([y["power"], y["wind"]]), np.array([x["pitch"]]))
     assert model.series == ("power", "wind") and model.inputs == ("pitch",) and model.n_rows == 50
-    planes = core.joint().planes
-    expected = (planes[4] * planes[0]).sum(axis=0)
+    expected = core.joint().means
     forecast = model.forecast(4, with_dist=True)
     assert isinstance(forecast, Forecast) and forecast.series == ("power", "wind")
     assert_allclose(forecast.mean, expected)
@@ -38,9 +37,8 @@ def test_is_the_core_model_by_name():
     assert_array_equal(forecast._joint.between_series, core.correlation.between_series)
     # Inputs that are known in advance.
     xs = [{"pitch": 0.9}, {}, {"pitch": None, "unknown": 1.0}, {"pitch": 0.1}]
-    planes = core.joint(np.array([[0.9], [np.nan], [np.nan], [0.1]])).planes
     ahead = model.forecast(4, xs, with_dist=True)
-    assert_allclose(ahead.mean, (planes[4] * planes[0]).sum(axis=0))
+    assert_allclose(ahead.mean, core.joint(np.array([[0.9], [np.nan], [np.nan], [0.1]])).means)
     assert ahead.mean["power"][1] < forecast.mean["power"][1]
 
 
@@ -343,7 +341,8 @@ def test_recursive_forecasts_are_paths_of_the_core(monkeypatch):
     def simulate(self, n_paths, horizon, X, rng, ahead):
         asked.append((n_paths, X.copy(), rng.random()))
         distribution = np.ones((5, 1, horizon, self.n_series))
-        return SimpleNamespace(planes=distribution, between_steps=np.eye(horizon), between_series=np.eye(self.n_series))
+        steps, series = np.eye(horizon), np.eye(self.n_series)
+        return SimpleNamespace(planes=distribution, between_steps=steps, between_series=series, means=None)
 
     monkeypatch.setattr(HorizonModel, "simulate", simulate, raising=False)
     model = trained(20, strategy="recursive")

@@ -49,5 +49,5 @@ def forecast_of(names, times=None, zone=None):
     distribution = np.ones((5, 1, 6, len(names)))
     distribution[0] = np.arange(6.0)[:, None] + 10.0 * np.arange(len(names))
     distribution[3] = 5.0
-    joint = SimpleNamespace(planes=distribution, between_steps=np.eye(6), between_series=np.eye(len(names)))
+    joint = SimpleNamespace(planes=distribution, between_steps=np.eye(6), between_series=np.eye(len(names)), means=None)
     return Forecast(joint, names, times=times, zone=zone)

@@ -34,13 +34,13 @@ from benchmarks.tools.gauntlet_kills import Trial
 
 PARTS = ("kills", "files", "stores", "bytes", "histories", "lives", "feeds", "leaks", "threads")
 # Of each estimator; a history has 60 calls, every tenth 400.
-HISTORIES = {"regressor": 1000, "forecaster": 500, "monitor": 1000, "table": 250}
+HISTORIES = {"regressor": 250, "forecaster": 250, "monitor": 1000, "table": 250}
 QUICK_HISTORIES = {"regressor": 60, "forecaster": 20, "monitor": 60, "table": 10}
 # Of each estimator, and calls of one; with the histories, a million.
-LIVES = {"regressor": (20, LIFE), "forecaster": (14, LIFE), "monitor": (10, LIFE), "table": (40, 2000)}
+LIVES = {"regressor": (14, LIFE), "forecaster": (10, LIFE), "monitor": (20, LIFE), "table": (20, 2000)}
 QUICK_LIVES = {"regressor": (2, 1000), "forecaster": (2, 1000), "monitor": (2, 2000), "table": (2, 200)}
 FILES, QUICK_FILES = 5000, 100
-STORES, QUICK_STORES = 500, 15
+STORES, QUICK_STORES = 100, 15
 BYTES, QUICK_BYTES = 10_000, 300
 # Kinds of kills: number of runs, whether memory is short, whether kills come in pairs; kills of one run.
 KILLS = {"memory": (40, False, False), "no memory": (5, True, False), "no memory, double": (5, True, True)}

@@ -2,10 +2,11 @@
 
     python -m benchmarks.versions [SET ...] [--check]
 
-A set is a Python and an end of the bounds in ``pyproject.toml``, such as ``3.11-oldest``; the default is all of them.
-uv makes the environment, with the lowest version of every direct dependency or with the newest of all, and finds the
-Pythons of this machine. Answers are appended to ``results/versions.jsonl``; ``results/versions.md`` shows the newest
-for each set. ``--check`` keeps nothing: CI does that with the oldest set. A full run takes about 10 minutes.
+A set is a Python and an end of the bounds in ``pyproject.toml``, such as ``3.11-oldest``, or further extras with their
+oldest versions, such as ``3.11-feeds``; the default is all of them. uv makes the environment, with the lowest version
+of every direct dependency or with the newest of all, and finds the Pythons of this machine. Answers are appended to
+``results/versions.jsonl``; ``results/versions.md`` shows the newest for each set. ``--check`` keeps nothing: CI does
+that with the oldest set. A full run takes about 10 minutes, and those of the further extras as many.
 """
 
 from __future__ import annotations
@@ -27,12 +28,33 @@ from benchmarks.harness import RESULTS, about, keep_result, kept_results, one_th
 KEPT = RESULTS / "versions.jsonl"
 PYTHONS = ("3.11", "3.12", "3.13")
 ENDS = {"oldest": "lowest-direct", "newest": "highest"}
-SETS = [f"{python}-{end}" for python in PYTHONS for end in ENDS]
 EXTRAS = "sklearn,plot,cli,serve"
 TOOLS = ["pytest", "hypothesis", "httpx"]
+# Sets with the oldest versions of extras that need brokers, clusters or pins of their own, and their tests.
+FURTHER = {
+    "feeds": (
+        "cli,mqtt,kafka,parquet,postgres,opcua",
+        [f"tests/feeds/test_{name}.py" for name in ("mqtt", "mqtt_values", "kafka", "parquet", "postgres", "opcua")],
+    ),
+    "clusters": ("sklearn,cli,dask,spark", ["tests/engines/test_dask.py", "tests/engines/test_spark.py"]),
+    "neighbours": (
+        "sktime,nixtla,plot",
+        ["tests/estimators/test_sktime.py", "tests/estimators/test_nixtla.py"],
+    ),
+}
+SETS = [f"{python}-{end}" for python in PYTHONS for end in ENDS] + [f"3.11-{name}" for name in FURTHER]
 # scikit-learn before 1.9 finds no names of columns in frames of the newest polars.
 POLARS = {"oldest": "polars==1.20", "newest": "polars"}
-PACKAGES = ("numpy", "numba", "scipy", "river", "pandas", "joblib", "scikit-learn", "matplotlib", "typer", "starlette")
+PACKAGES = (
+    "numpy", "numba", "scipy", "river", "pandas", "joblib", "scikit-learn", "matplotlib", "typer", "starlette",
+    "paho-mqtt", "confluent-kafka", "pyarrow", "psycopg", "asyncua", "distributed", "pyspark", "sktime",
+    "statsforecast",
+)  # fmt: skip
+INSTALLED = """
+import json
+from importlib.metadata import distributions
+print(json.dumps({each.name.lower(): each.version for each in distributions()}))
+"""
 # Every place that calls another package: compiled code, frames, files, the contracts of river and scikit-learn.
 TESTS = [
     "tests/kernels/test_cholesky.py",
@@ -65,9 +87,10 @@ def environment(name: str, folder: Path) -> Path:
         raise NotThereError(f"no Python {version} on this machine")
     python = folder / "bin" / "python"
     install = [uv, "pip", "install", "-q", "--python", python]
-    bounds = ["--resolution", ENDS[end], f"{ROOT}[{EXTRAS}]"]
+    extras, _ = FURTHER.get(end, (EXTRAS, TESTS))
+    bounds = ["--resolution", ENDS.get(end, ENDS["oldest"]), f"{ROOT}[{extras}]"]
     # The tools come second: the oldest packages must not mean the oldest pytest.
-    for packages in (bounds, [*TOOLS, POLARS[end]]):
+    for packages in (bounds, [*TOOLS, POLARS.get(end, POLARS["oldest"])]):
         done = subprocess.run([*install, *packages], capture_output=True, text=True)
         if done.returncode:
             raise NotThereError(f"cannot be installed: {' '.join(done.stderr.split())[:300]}")
@@ -86,15 +109,16 @@ def tried(name: str) -> dict[str, Any]:
         # Memory is that of the model, whatever the versions.
         options = ["-q", "-p", "no:cacheprovider", f"--junitxml={report}", "-k", "not bounded_memory_growth"]
         # Old packages warn about newer ones, which nobody can mend any more.
-        options += ["-W", "ignore::DeprecationWarning", "-W", "ignore::FutureWarning"] if "oldest" in name else []
+        end = name.split("-")[1]
+        options += [] if end == "newest" else ["-W", "ignore::DeprecationWarning", "-W", "ignore::FutureWarning"]
         variables = one_thread() | {"MPLBACKEND": "Agg"}
         # The sources for the tests themselves; the package comes from there, too, and is compiled for this set.
-        done = subprocess.run([python, "-m", "pytest", *options, *TESTS], cwd=ROOT, env=variables)
+        tests = FURTHER[end][1] if end in FURTHER else TESTS
+        done = subprocess.run([python, "-m", "pytest", *options, *tests], cwd=ROOT, env=variables)
         if not report.exists():
             return {"set": name, "not_run": f"pytest ended with {done.returncode}"}
-        ask = f"from importlib.metadata import version; print(*map(version, {PACKAGES!r}), sep='\\n')"
-        numbers = subprocess.check_output([python, "-c", ask], text=True).split()
-        return {"set": name, **counts(report), "found": dict(zip(PACKAGES, numbers, strict=True))}
+        found = json.loads(subprocess.check_output([python, "-c", INSTALLED], text=True))
+        return {"set": name, **counts(report), "found": {each: found[each] for each in PACKAGES if each in found}}
 
 
 def counts(report: Path) -> dict[str, Any]:
@@ -126,7 +150,10 @@ def report(results: list[dict[str, Any]]) -> str:
         "# Versions",
         origin("versions", shown),
         "Oldest: the lower bounds of `pyproject.toml`. Newest: everything that the package index had on that day. "
-        f"The tests are {', '.join(f'`{path}`' for path in TESTS)}; all others run with the newest set on one Python.",
+        f"The tests are {', '.join(f'`{path}`' for path in TESTS)}; all others run with the newest set on one Python. "
+        "Sets of extras have the oldest versions of these, and their tests: "
+        + "; ".join(f"*{name}* {', '.join(f'`{path}`' for path in tests)}" for name, (_, tests) in FURTHER.items())
+        + ".",
         table(header, [line(result) for result in shown]),
     ]
     failures = [f"* {result['set']}: {name}" for result in shown for name in result.get("failed", [])]

@@ -10,8 +10,8 @@ stores, and lets runs resume from them. `bytes` changes what readers of feeds, m
 `kills` ends keyed runs by SIGKILL, with and without models that rest in the store, and twice in a row, and compares
 what they leave with an undisturbed run. `feeds` runs over files with bombs, endless lines and strange values. `leaks`
 learns 100,000 rows with a window, `threads` predicts while one thread learns. Each trial is drawn from a seed. Goes to
-``results/gauntlet.md``, which adds up all trials that were kept; of a batch of seeds, the newest. How long the long
-form takes stands there, too.
+``results/gauntlet.md``, which adds up all trials that were kept; of a batch of seeds, the newest. A full run takes an
+hour.
 """
 
 from __future__ import annotations

@@ -109,9 +109,10 @@ def options_unless_task(
 
 
 def one_thread() -> dict[str, str]:
-    """The environment of a process that finds this package and has one BLAS thread."""
+    """The environment of a process that finds this package, has one BLAS thread and keeps bytecode, as by default."""
     names = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
-    return {**os.environ, "PYTHONPATH": str(ROOT), **dict.fromkeys(names, "1")}
+    kept = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    return {**kept, "PYTHONPATH": str(ROOT), **dict.fromkeys(names, "1")}
 
 
 def in_own_process(module: str, task: dict[str, Any]) -> dict[str, Any]:

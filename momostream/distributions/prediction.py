@@ -10,7 +10,6 @@ import numpy as np
 
 from momostream._numbers import as_number
 from momostream.distributions.joint import Distribution
-from momostream.distributions.quantiles import in_order, interval_ends
 from momostream.distributions.stacked import EachTarget, StackedDistribution
 from momostream.distributions.student import FloatArray
 from momostream.distributions.text import counted, html_table, mean_and_std
@@ -222,7 +221,7 @@ class Prediction:
 def intervals(predictions: Sequence[Prediction], level: float = 0.9) -> list[tuple[FloatArray, FloatArray]]:
     """Lower and upper ends of `Prediction.interval` for many predictions, each an array in the order of its targets.
 
-    Ten times as fast as one after the other, where predictions come straight from a stream.
+    Twice as fast as one after the other, where predictions come straight from a stream.
 
     Examples
     --------
@@ -234,17 +233,11 @@ def intervals(predictions: Sequence[Prediction], level: float = 0.9) -> list[tup
     >>> [(low, high) for ((low,), (high,)) in intervals(predictions)] == [p.interval(0.9)["y"] for p in predictions]
     True
     """
-    found: list[Any] = [None] * len(predictions)
-    together: dict[tuple[int, ...], list[int]] = {}
-    for n, prediction in enumerate(predictions):
-        distribution = prediction._distribution
-        if isinstance(distribution, StackedDistribution) and distribution.wrap is None:
-            together.setdefault(distribution.planes.shape, []).append(n)
-        else:
-            found[n] = prediction._ends(level)
-    for numbers in together.values():
-        distributions: list[Any] = [predictions[n]._distribution for n in numbers]
-        ends = in_order(StackedDistribution.quantiles(distributions, interval_ends(level)))
-        for n, lower, upper in zip(numbers, *ends, strict=True):
-            found[n] = lower, upper
+    stacked = [p._distribution for p in predictions if isinstance(p._distribution, StackedDistribution)]
+    together = iter(StackedDistribution.intervals(stacked, level))
+    found = []
+    for prediction in predictions:
+        is_stacked = isinstance(prediction._distribution, StackedDistribution)
+        lower, upper = next(together) if is_stacked else prediction._ends(level)
+        found.append((lower, upper))
     return found

@@ -59,26 +59,49 @@ class StackedDistribution:
 
     def interval(self, level: float) -> Array:
         """Lower and upper ends of central intervals, shape (2, n_targets): as those of `each`, in one compiled call."""
-        lower, upper = interval_ends(level)
-        limits, n_components = _NONE, self.planes.shape[1]
-        is_plain = self.wrap is None
-        if isinstance(self.wrap, UserUnits) and self.wrap.targets is None and self.wrap.limits is not None:
-            is_plain, limits = True, self.wrap.limits
-        if is_plain and n_components > 1:
-            below, above = max(lower, SMALLEST_TAIL), max(1.0 - upper, SMALLEST_TAIL)
-            ends = tabulated.interval(below, above, self.planes, limits, GIVES_WAY)
+        tails, limits = _tails_of(level), self._limits
+        if limits is not None:
+            ends = tabulated.interval(*tails, self.planes, limits, GIVES_WAY)
             if ends is not None:
                 return in_order(ends)
         return self.each.interval(level)[:, 0]
 
-    @staticmethod
-    def quantiles(distributions: Sequence[StackedDistribution], q: Sequence[float]) -> Array:
-        """Quantiles ``(n_levels, n_distributions, n_targets)`` of distributions of one shape, in the model's units.
+    @property
+    def _limits(self) -> Array | None:
+        """Limits for compiled code, of no target where there are none; None if it cannot find intervals."""
+        if self.planes.shape[1] < 2:
+            return None
+        if self.wrap is None:
+            return _NONE
+        return self.wrap.limits if isinstance(self.wrap, UserUnits) and self.wrap.targets is None else None
 
-        Found together, which takes a fraction of the time that one after the other takes.
-        """
-        marginals = Marginals.from_planes(np.stack([distribution.planes for distribution in distributions], axis=1))
-        return EachTarget(marginals).levels(q)
+    @staticmethod
+    def intervals(distributions: Sequence[StackedDistribution], level: float) -> list[Array]:
+        """`interval` of each distribution, found together: that takes half of the time."""
+        tails = _tails_of(level)
+        together: dict[tuple[tuple[int, ...], ...], list[tuple[int, Array, Array]]] = {}
+        for n, distribution in enumerate(distributions):
+            planes, limits = distribution.planes, distribution._limits
+            if limits is not None:
+                together.setdefault((planes.shape, limits.shape), []).append((n, planes, limits))
+        found: list[Array | None] = [None] * len(distributions)
+        for group in together.values():
+            numbers, each_planes, each_limits = zip(*group, strict=True)
+            planes, limits = np.stack(each_planes), np.stack(each_limits)
+            ends = tabulated.intervals(*tails, planes, limits, GIVES_WAY)
+            if ends is not None:
+                for n, ends_of_one in zip(numbers, in_order(ends, axis=1), strict=True):
+                    found[n] = ends_of_one
+        return [
+            distribution.interval(level) if ends is None else ends
+            for distribution, ends in zip(distributions, found, strict=True)
+        ]
+
+
+def _tails_of(level: float) -> tuple[float, float]:
+    """Probabilities below and above the central interval of this level."""
+    lower, upper = interval_ends(level)
+    return max(lower, SMALLEST_TAIL), max(1.0 - upper, SMALLEST_TAIL)
 
 
 class EachTarget:

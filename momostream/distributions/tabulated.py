@@ -21,9 +21,10 @@ from momostream.kernels.quantiles import (
     mixture_quantiles,
     mixture_tails,
     row_interval,
+    row_intervals,
 )
 
-__all__ = ["TABULATED", "Tables", "interval", "log_pdf", "quantiles", "tables", "tails"]
+__all__ = ["TABULATED", "Tables", "interval", "intervals", "log_pdf", "quantiles", "tables", "tails"]
 
 #: Degrees of freedom in the tables: those of the tails of a stack and of its copula, and the Gaussian.
 TABULATED = (2.5, 4.0, 8.0, 20.0, 100.0, np.inf)
@@ -159,6 +160,17 @@ def interval(below: float, above: float, planes: FloatArray, limits: FloatArray,
     _, n_components, n_targets = planes.shape
     work, ends = np.empty((WORK, max(n_components, len(TABULATED)))), np.empty((2, n_targets))
     missed = row_interval(below, above, planes, limits, gives_way, dofs, coefficients, work, np.empty(3), ends)
+    return None if missed else ends
+
+
+def intervals(
+    below: float, above: float, plane_rows: FloatArray, limits: FloatArray, gives_way: float
+) -> FloatArray | None:
+    """As `interval` for many rows: planes (n_rows, 5, ...), limits (n_rows, 4, n_targets), ends (n_rows, 2, ...)."""
+    dofs, coefficients = tables()
+    n_rows, _, n_components, n_targets = plane_rows.shape
+    work, ends = np.empty((WORK, max(n_components, len(TABULATED)))), np.empty((n_rows, 2, n_targets))
+    missed = row_intervals(below, above, plane_rows, limits, gives_way, dofs, coefficients, work, np.empty(3), ends)
     return None if missed else ends
 
 

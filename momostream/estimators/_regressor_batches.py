@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 __all__ = ["RegressorBatches", "seconds_of"]
 
 Array = NDArray[np.float64]
+# Naive dates are in UTC.
+EPOCH = datetime(1970, 1, 1)
 
 
 class RegressorBatches(StreamingEstimator):
@@ -198,6 +200,8 @@ class RegressorBatches(StreamingEstimator):
 
 def seconds_of(name: Hashable, value: Any) -> float | None:
     """A timestamp as a number, seconds since 1970 for dates; None if it is missing."""
+    if type(value) is datetime and value.tzinfo is None:
+        return (value - EPOCH).total_seconds()
     # pandas' NaT is a datetime that differs from itself.
     if isinstance(value, datetime) and value == value:
         # Not by `as_time`, which drops nanoseconds.

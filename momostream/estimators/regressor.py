@@ -419,6 +419,10 @@ class MOMoGPRegressor(RegressorBatches, base.MultiTargetRegressor):
         if not isinstance(x, Mapping):
             raise TypeError(f"expected a dict, got {type(x).__name__}")
         time = seconds_of(self.clock, x.get(self.clock))
+        if type(x) is dict:
+            others = x.copy()
+            others.pop(self.clock, None)
+            return others, time
         return {key: value for key, value in x.items() if key != self.clock}, time
 
     def is_late(self, time: Any) -> bool:

@@ -15,7 +15,16 @@ import math
 from momostream.kernels._compile import f8, i8, kernel, ro, rw, void
 from momostream.kernels.scalar import log
 
-__all__ = ["PER_UNIT", "REACH", "WORK", "mixture_log_pdf", "mixture_quantiles", "mixture_tails", "row_interval"]
+__all__ = [
+    "PER_UNIT",
+    "REACH",
+    "WORK",
+    "mixture_log_pdf",
+    "mixture_quantiles",
+    "mixture_tails",
+    "row_interval",
+    "row_intervals",
+]
 
 # Tables: cells to one unit of u, and the last u; beyond it log F is straight, as that of a power is.
 PER_UNIT, REACH = 64.0, 16.0
@@ -305,6 +314,17 @@ def row_interval(below, above, planes, limits, gives_way, dofs, tables, work, fo
             high = max(high, high - high_room + gives_way * (mean - high + high_room))
         for end in range(2):
             ends[end, j] = min(max(ends[end, j], low), high)
+    return missed
+
+
+@kernel(i8(f8, f8, ro(4), ro(3), f8, ro(2), ro(3), rw(2), rw(1), rw(3)))
+def row_intervals(below, above, plane_rows, limits, gives_way, dofs, tables, work, found, ends):
+    """As `row_interval` for many rows: `plane_rows` (rows, 5, K, P), `limits` (rows, 4, P) and `ends` (rows, 2, P)."""
+    missed = 0
+    for i in range(plane_rows.shape[0]):
+        missed += row_interval(
+            below, above, plane_rows[i], limits[i], gives_way, dofs, tables, work, found, ends[i]
+        )  # fmt: skip
     return missed
 
 

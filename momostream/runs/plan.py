@@ -282,7 +282,11 @@ def _predict_then_learn(fleet: Fleet, plan: Plan, key: Any, row: Row, learn_only
     n_rows = 0 if model is None else model.n_rows
     watch = watch and n_rows >= WATCH_ROWS
     asked = not learn_only and (plan.is_due(model, row) or not y)
-    prediction = fleet.predict_one(key, x, with_dist=True) if asked or watch else None
+    prediction = None
+    if asked or watch:
+        # The model that was just found, if there is one.
+        known = isinstance(model, MOMoGPRegressor)
+        prediction = model.predict_one(x, with_dist=True) if known else fleet.predict_one(key, x, with_dist=True)
     fleet.learn_one(key, x, y)
     return prediction if asked else None, prediction if watch else None
 

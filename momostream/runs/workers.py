@@ -102,7 +102,7 @@ class _Worker:
         """What it says next; its error is raised here."""
         try:
             said = self.connection.recv()
-        except EOFError:
+        except (EOFError, ConnectionResetError):
             raise RuntimeError(f"a worker has ended unexpectedly (exit {self.process.exitcode})") from None
         if isinstance(said, BaseException):
             raise said

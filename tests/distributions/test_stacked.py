@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from numpy.testing import assert_allclose
+from numpy.testing import assert_allclose, assert_array_equal
 
 from momostream.distributions.limited import UserUnits, no_limits
 from momostream.distributions.planes import DOF, LOCATION, SCALE, STD, WEIGHT
@@ -70,3 +70,14 @@ def test_ends_of_an_interval_narrower_than_its_last_digit_are_in_order():
             assert (low <= high).all()
         low, high = stacked().interval(0.9)
         assert (low <= high).all()
+
+
+def test_intervals_of_many_are_those_of_each():
+    """Also where they have other limits, other sizes, one expert only, or tails without a table."""
+    found = [
+        StackedDistribution(planes_of(n_experts, dofs), np.eye(N_TARGETS), 8.0, wrap)
+        for n_experts, dofs in ((3, (2.5, 4.0)), (2, (8.0,)), (1, (8.0,)), (3, (5.0, 8.0)))
+        for wrap in (None, UserUnits(None, limits_of("firm")), UserUnits(None, limits_of("room")))
+    ]
+    for stacked, ends in zip(found, StackedDistribution.intervals(found, 0.8), strict=True):
+        assert_array_equal(ends, stacked.interval(0.8))

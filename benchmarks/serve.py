@@ -5,7 +5,7 @@
 `load` runs 500 machines at one row each per ten seconds, half over HTTP and half over MQTT, with 20 open pages: first
 some minutes (``--minutes``) of rows as fast as they are learnt, then some (``--seconds``) in real time, for the time
 from a row to its forecast; then it times the page. `memory` runs an hour of rows of 100 machines as fast as they are
-learnt. `throughput` compares pushes of 1,000 rows with ``momostream run`` over the same rows
+learnt, and then some hours of 20 machines whose models keep a window of rows. `throughput` compares pushes of 1,000 rows with ``momostream run`` over the same rows
 in a file. `kills` ends the server by SIGKILL while a client pushes and retries. `schema` lets schemathesis try the
 interface by its OpenAPI document. `demo` times ``momostream demo`` up to the address of its page. All traffic is on
 127.0.0.1. Goes to ``results/serve.md``, which shows the newest of each trial. A full run takes an hour.
@@ -83,16 +83,21 @@ def load(folder: Path, quick: bool, minutes: float = 12.0, seconds: float = 240.
 
 
 def memory(folder: Path, quick: bool) -> dict[str, Any]:
-    """An hour of rows of 100 machines: resident memory, and that of models."""
-    n_machines, n_rows = (10, 12) if quick else (100, 360)
-    trial = Load(folder, n_machines, 0)
+    """An hour of rows of 100 machines, and several of a few whose models keep a window of rows: resident memory."""
+    found = _resident(folder / "all", *((10, 12) if quick else (100, 360)))
+    return found | {"window": _resident(folder / "window", *((4, 40, 20) if quick else (20, 1000, 300)))}
+
+
+def _resident(folder: Path, n_machines: int, n_rows: int, window: int | None = None) -> dict[str, Any]:
+    """Resident memory, and that of models, over so many rows of each machine."""
+    trial = Load(folder, n_machines, 0, window)
     try:
         cpu = trial.simulate(n_rows, datetime.now(UTC))
         resident, models = (list(sizes) for sizes in zip(*trial.memory, strict=True))
         others = [size - of_models for size, of_models in trial.memory]
         shown = trial.memory[:: max(1, len(trial.memory) // 12)]
         return {
-            "machines": n_machines, "rows": n_rows, "cpu": cpu,
+            "machines": n_machines, "rows": n_rows, "rows_kept": window, "cpu": cpu,
             "mb": [[round(each / 1e6, 1) for each in pair] for pair in shown],
             "growth": growth(resident), "model_growth": growth(models), "other_growth": growth(others),
         }  # fmt: skip

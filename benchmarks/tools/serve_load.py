@@ -30,12 +30,14 @@ key = "machine"
 time = "time"
 targets = ["power", "temperature"]
 horizon = 12
+MODEL
 [feeds.south]
 source = "BROKER"
 key = "machine"
 time = "time"
 targets = ["power", "temperature"]
 horizon = 12
+MODEL
 """
 FEEDS = ("north", "south")
 # Seconds between two rows of a machine.
@@ -65,14 +67,17 @@ class Load:
         For stores and broker.
     n_machines, n_pages
         Machines in all, and streams of events that are open.
+    window
+        Rows that each model keeps; None keeps all.
     """
 
-    def __init__(self, folder: Path, n_machines: int, n_pages: int) -> None:
+    def __init__(self, folder: Path, n_machines: int, n_pages: int, window: int | None = None) -> None:
         self.n_each, self.n_pages = n_machines // 2, n_pages
         self.broker = Mosquitto(folder / "broker")
         self.broker.start()
         farm = LOAD_FARM.replace("BROKER", self.broker.url("farm/+/rows"))
-        self.server = Server(folder / "farm", farm)
+        model = "" if window is None else f"model = {{ window = {window} }}"
+        self.server = Server(folder / "farm", farm.replace("MODEL", model))
         self.server.start()
         self.client = httpx.Client(base_url=self.server.address, timeout=60.0)
         self.publisher = _publisher(self.broker.port)

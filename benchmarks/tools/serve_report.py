@@ -67,17 +67,22 @@ def _load(result: dict[str, Any]) -> tuple[list[str], list[str]]:
 
 
 def _memory(result: dict[str, Any]) -> tuple[list[str], list[str]]:
-    lines = [[f"{total:,.0f}", f"{models:,.0f}", f"{total - models:,.0f}"] for total, models in result["mb"]]
-    said = [
-        "## Memory",
-        f"{result['machines']} machines, {result['rows']} rows of each, as fast as they are learnt "
-        f"({1e3 * result['cpu'] / result['rows'] / result['machines']:.2f} ms of CPU each). In MB, at equal distances:",
-        table(["resident", "of models", "others"], lines),
-        "Models grow with the rows that they remember, up to the `memory` of a feed. From the third to the last "
-        f"quarter they grew {result['model_growth']:.3f} times, all else {result['other_growth']:.3f} times.",
-    ]
-    words = f"memory of the last quarter over that of the third: {result['growth']:.3f} (at most 1.05)"
-    return said, [_verdict(result["growth"] <= MOST_GROWTH, words)]
+    said, verdicts = ["## Memory"], []
+    for trial in (result, result["window"]):
+        kept = "all rows" if trial["rows_kept"] is None else f"`window = {trial['rows_kept']}`"
+        lines = [[f"{total:,.0f}", f"{models:,.0f}", f"{total - models:,.0f}"] for total, models in trial["mb"]]
+        said += [
+            f"{trial['machines']} machines whose models keep {kept}, {trial['rows']:,} rows of each, as fast as they "
+            f"are learnt ({1e3 * trial['cpu'] / trial['rows'] / trial['machines']:.2f} ms of CPU each). In MB, at "
+            "equal distances:",
+            table(["resident", "of models", "others"], lines),
+            f"From the third to the last quarter, models grew {trial['model_growth']:.3f} times, all else "
+            f"{trial['other_growth']:.3f} times.",
+        ]
+        words = f"memory of the last quarter over that of the third, {kept}: {trial['growth']:.3f} (at most 1.05)"
+        verdicts.append(_verdict(trial["growth"] <= MOST_GROWTH, words))
+    said.append("Models grow with the rows that they keep, up to the `memory` of a feed; a `window` bounds them.")
+    return said, verdicts
 
 
 def _minutes(result: dict[str, Any]) -> float:

@@ -5,10 +5,11 @@
 `load` runs 500 machines at one row each per ten seconds, half over HTTP and half over MQTT, with 20 open pages: first
 some minutes (``--minutes``) of rows as fast as they are learnt, then some (``--seconds``) in real time, for the time
 from a row to its forecast; then it times the page. `memory` runs an hour of rows of 100 machines as fast as they are
-learnt, and then some hours of 20 machines whose models keep a window of rows. `throughput` compares pushes of 1,000 rows with ``momostream run`` over the same rows
-in a file. `kills` ends the server by SIGKILL while a client pushes and retries. `schema` lets schemathesis try the
-interface by its OpenAPI document. `demo` times ``momostream demo`` up to the address of its page. All traffic is on
-127.0.0.1. Goes to ``results/serve.md``, which shows the newest of each trial. A full run takes an hour.
+learnt, and then some hours of 20 machines whose models keep a window of rows. `throughput` compares pushes of 1,000
+rows with ``momostream run`` over the same rows in a file. `kills` ends the server by SIGKILL while a client pushes and
+retries. `schema` lets schemathesis try the interface by its OpenAPI document. `demo` times ``momostream demo`` up to
+the address of its page. All traffic is on 127.0.0.1. Goes to ``results/serve.md``, which shows the newest of each
+trial. A full run takes an hour.
 """
 
 from __future__ import annotations

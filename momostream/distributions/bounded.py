@@ -18,7 +18,15 @@ import numpy.typing as npt
 from scipy.special import expit
 
 from momostream.distributions.marginals import Marginals, row_chunks
-from momostream.distributions.moments import CUT, LEAST_INDEX, QUADRATURE_VALUES, cut_moments, mixture_moments
+from momostream.distributions.moments import (
+    LEAST_INDEX,
+    MOST_KURTOSIS,
+    QUADRATURE_VALUES,
+    Moments,
+    cut_moments,
+    mixture_moments,
+    settled,
+)
 from momostream.distributions.student import BoolArray, FloatArray, IntArray, t_quantile
 
 __all__ = ["BoundedMarginals", "Target", "TargetMap", "Transform"]
@@ -49,7 +57,7 @@ class Target:
     Notes
     -----
     On a log scale without an upper bound a Student-t has no mean, whatever its degrees of freedom: the median
-    replaces it, and the variance is that of the distribution cut at a probability of 1e-4 on either side, see
+    replaces it, and the variance is that of the distribution with its tails cut, see
     `momostream.distributions.moments`. Quantiles and intervals are not affected. With an upper bound, however generous,
     all moments exist.
 
@@ -359,8 +367,13 @@ class BoundedMarginals:
 
     @property
     def variance(self) -> FloatArray:
-        """Variance, shape (n_rows, n_targets); that of the cut distribution where `moment_index` is below 3."""
+        """Variance, shape (n_rows, n_targets): that of the distribution cut at `cut`."""
         return self._moments[1]
+
+    @property
+    def cut(self) -> FloatArray:
+        """Probability on either side without which second moments are, as that of `Marginals`."""
+        return self._moments[2]
 
     @cached_property
     def tail_index(self) -> FloatArray:
@@ -369,11 +382,6 @@ class BoundedMarginals:
         for j in self.targets.changed:
             index[:, j] = self.targets.targets[j].tail_index(index[:, j])
         return index
-
-    @property
-    def moment_index(self) -> FloatArray:
-        """Order up to which moments exist, and would without bounds, shape (n_rows, n_targets)."""
-        return np.minimum(self.tail_index, self.base.tail_index)
 
     def log_pdf(self, Y: npt.ArrayLike) -> FloatArray:
         """Log density of each value of `Y` (..., n_rows, n_targets); 0 where `Y` is NaN, -inf out of bounds."""
@@ -449,28 +457,36 @@ class BoundedMarginals:
         return Marginals(w, nearest, s, v)
 
     @cached_property
-    def _moments(self) -> tuple[FloatArray, FloatArray]:
-        mean, variance = self.base.mean, self.base.variance.copy()
+    def _moments(self) -> tuple[FloatArray, FloatArray, FloatArray]:
+        mean, variance, cut = self.base.mean, self.base.variance.copy(), self.base.cut.copy()
+        # Also where bounds are: by what would be without them.
+        heavy = np.minimum(self.tail_index, self.base.tail_index) < LEAST_INDEX
         for j in self.targets.changed:
             target = self.targets.targets[j]
             w, m, s, v = (a[:, :, j] for a in self._model.arrays)
             low, high = np.asarray(target.limits[0]), np.asarray(target.limits[1])
             for rows in row_chunks(self.n_rows, QUADRATURE_VALUES * self.n_components):
                 parts = w[rows], m[rows], s[rows], v[rows]
-                mean[rows, j], variance[rows, j] = mixture_moments(target, parts, low, high)
+                mean[rows, j], variance[rows, j], kurtosis = mixture_moments(target, parts, low, high)
+                heavy[rows, j] |= kurtosis > MOST_KURTOSIS
         without_mean = self.targets.is_changed & (self.tail_index <= 1.0)
         if without_mean.any():
             half = np.full((self.n_rows, self.n_targets), 0.5)
             mean = np.where(without_mean, self.tail_quantile(half, half > 0.5), mean)
-        heavy = self.targets.is_changed & (self.moment_index < LEAST_INDEX)
-        for j in np.flatnonzero(heavy.any(axis=0)):
+        cut[:, self.targets.is_changed] = 0.0
+        for j in self.targets.changed:
             rows = np.flatnonzero(heavy[:, j])
-            one = self.take(rows).select(np.array([j]))
-            cut = np.full((rows.size, 1), CUT)
-            low, high = (one._model_quantile(cut, cut < side)[:, 0] for side in (0.0, 1.0))
-            w, m, s, v = (a[:, :, 0] for a in one._model.arrays)
-            variance[rows, j] = cut_moments(self.targets.targets[j], (w, m, s, v), low, high)[1]
-        return mean, variance
+            if rows.size:
+                one = self.take(rows).select(np.array([j]))
+                variance[rows, j], cut[rows, j] = settled(rows.size, one._cut_moments)
+        return mean, variance, cut
+
+    def _cut_moments(self, rows: IntArray, cut: float) -> Moments:
+        """Moments of the only target after a cut."""
+        one, p = self.take(rows), np.full((rows.size, 1), cut)
+        low, high = (one._model_quantile(p, p < side)[:, 0] for side in (0.0, 1.0))
+        w, m, s, v = (a[:, :, 0] for a in one._model.arrays)
+        return cut_moments(self.targets.targets[0], (w, m, s, v), low, high, cut)
 
     def _tails(self, z: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Lower and upper tail probabilities of values on the scale of the model, within the bounds."""

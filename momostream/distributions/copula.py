@@ -15,7 +15,6 @@ from momostream.distributions.joint import Distribution, Names
 from momostream.distributions.limited import AnyMarginals
 from momostream.distributions.marginals import row_chunks
 from momostream.distributions.mixtures import StudentT
-from momostream.distributions.moments import CUT, LEAST_INDEX
 from momostream.distributions.student import (
     BoolArray,
     FloatArray,
@@ -58,8 +57,8 @@ class CopulaDistribution(Distribution):
     Mean and standard deviation come straight from the marginals; of a conditioned distribution by quadrature, with
     tails cut at a probability of 1e-17. Covariances come from quadrature as well: given the scale that all z
     share they are those of a Gaussian copula, whose Hermite expansion sum_k rho^k a_k b_k takes one quadrature per
-    target, not per pair, and keeps the result positive semi-definite. Tails of fewer than three degrees of freedom are
-    cut in second moments and samples, as `Distribution.std` says.
+    target, not per pair, and keeps the result positive semi-definite. Second moments and samples
+    are cut where tails rule them, as `Distribution.std` says.
 
     Examples
     --------
@@ -126,10 +125,15 @@ class CopulaDistribution(Distribution):
         """Standard deviation of y, noise included, shape (n_rows, n_targets)."""
         return self._moments[1]
 
+    @property
+    def cut(self) -> FloatArray:
+        """Probability on either side without which second moments and samples are, shape (n_rows, n_targets)."""
+        return self._moments[2]
+
     @cached_property
-    def _moments(self) -> tuple[FloatArray, FloatArray]:
+    def _moments(self) -> tuple[FloatArray, FloatArray, FloatArray]:
         if not self._conditioned:
-            return self._marginals.mean, np.sqrt(self._marginals.variance)
+            return self._marginals.mean, np.sqrt(self._marginals.variance), self._marginals.cut
         return copula_moments.conditioned_moments(self)
 
     @cached_property
@@ -191,10 +195,10 @@ class CopulaDistribution(Distribution):
 
     def _sample(self, size: int, rng: np.random.Generator) -> FloatArray:
         z = self._latent.sample(size, rng)
-        heavy = copula_moments.moment_index(self) < LEAST_INDEX
-        if heavy.any():
-            reach = self._latent.scales * -t_quantile(CUT, self._latent.dof[:, np.newaxis])
-            z = np.where(heavy, np.clip(z, self._latent.mean - reach, self._latent.mean + reach), z)
+        is_cut = self.cut > 0.0
+        if is_cut.any():
+            reach = self._latent.scales * -t_quantile(np.where(is_cut, self.cut, 0.5), self._latent.dof[:, np.newaxis])
+            z = np.where(is_cut, np.clip(z, self._latent.mean - reach, self._latent.mean + reach), z)
         return self._from_scores(z)
 
     def _scores(self, lower: FloatArray, upper: FloatArray) -> FloatArray:

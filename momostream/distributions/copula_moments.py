@@ -1,4 +1,4 @@
-"""Moments of a copula by quadrature: mean and standard deviation given some targets, and covariances.
+"""Moments of a copula by quadrature: mean, standard deviation and cut given some targets, and covariances.
 
 Tails are cut where samples are, see `momostream.distributions.moments`; for covariances all others, too, at a
 probability of 1e-9, where they have no more weight: the values beyond, up to 1e66, would drown all others.
@@ -12,14 +12,14 @@ import numpy as np
 from scipy.special import gammainccinv, gammaincinv, ndtr
 
 from momostream.distributions.marginals import row_chunks
-from momostream.distributions.moments import CUT, CUT_SCORE, LEAST_INDEX
+from momostream.distributions.moments import CUT, LEAST_INDEX, MOST_KURTOSIS, Moments, cut_score, settled
 from momostream.distributions.quantiles import QuantileTable, normal_scores
-from momostream.distributions.student import FloatArray, correlation_of, t_cdf, t_quantile
+from momostream.distributions.student import FloatArray, IntArray, correlation_of, t_cdf, t_quantile
 
 if TYPE_CHECKING:
     from momostream.distributions.copula import CopulaDistribution
 
-__all__ = ["conditioned_moments", "covariance", "moment_index", "tail_index"]
+__all__ = ["conditioned_moments", "covariance", "tail_index"]
 
 # Normal scores reach tail probabilities of 1e-17.
 _REACH = 8.5
@@ -28,8 +28,8 @@ _EDGES = np.linspace(-_REACH, _REACH, 129)
 _INNER, _INNER_WEIGHTS = np.polynomial.legendre.leggauss(3)
 # Scores of the scale that all latent values of a t-copula share.
 _SCALE_SCORES = np.linspace(-4.5, 4.5, 17)
-# Where tails that are not heavy are cut for covariances: probability and normal score.
-_FAR, _FAR_SCORE = 1e-9, 6.0
+# Where tails that are otherwise not cut are cut for covariances.
+_FAR = 1e-9
 # Nodes and terms of the Hermite expansion; a Gaussian copula has one scale only and can afford more nodes.
 _N_NODES, _N_NODES_GAUSSIAN = 129, 513
 _N_TERMS = 32
@@ -43,22 +43,43 @@ def _normal_weights(scores: FloatArray) -> FloatArray:
     return np.asarray(density / density.sum())
 
 
-def conditioned_moments(d: CopulaDistribution) -> tuple[FloatArray, FloatArray]:
-    """Mean and standard deviation by integrating tail probabilities over y.
+def conditioned_moments(d: CopulaDistribution) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Mean, standard deviation and cut by integrating tail probabilities over y.
 
-    E y = c + int_c^inf P(Y > y) dy - int_-inf^c P(Y < y) dy for any centre c, and likewise for the second
-    moment. Over y and not over scores, because quantiles may jump.
+    E y = c + int_c^inf P(Y > y) dy - int_-inf^c P(Y < y) dy for any centre c, and likewise for higher
+    moments. Over y and not over scores, because quantiles may jump.
     """
-    mean, std = np.empty((2, d.n_rows, d.n_targets))
+    mean, std, cut = np.empty((3, d.n_rows, d.n_targets))
     for rows in row_chunks(d.n_rows, _EDGES.size * d.n_targets * d._marginals.n_components):
-        mean[rows], std[rows] = _moments_by_quadrature(d[rows])
-    return mean, std
+        mean[rows], std[rows], cut[rows] = _settled_by_quadrature(d[rows])
+    return mean, std, cut
 
 
-def _moments_by_quadrature(d: CopulaDistribution) -> tuple[FloatArray, FloatArray]:
+def _settled_by_quadrature(d: CopulaDistribution) -> tuple[FloatArray, FloatArray, FloatArray]:
+    heavy = _raised(d, d._marginals.tail_index) < LEAST_INDEX
+    cut = np.where(heavy, CUT, 0.0)
+    mean, variance, kurtosis = _moments_by_quadrature(d, cut)
+    ruled = kurtosis > MOST_KURTOSIS
+    rows = np.flatnonzero(ruled.any(axis=1))
+    if rows.size:
+        part = d[rows]
+        for j in np.flatnonzero(ruled.any(axis=0)):
+
+            def moments_at(some: IntArray, p: float, part: CopulaDistribution = part, j: int = int(j)) -> Moments:
+                found = _moments_by_quadrature(part[some], np.full((some.size, part.n_targets), p))
+                return Moments(*(moment[:, j] for moment in found))
+
+            found = settled(rows.size, moments_at)
+            at = ruled[rows, j]
+            variance[rows[at], j], cut[rows[at], j] = (array[at] for array in found)
+    return mean, np.sqrt(variance), cut
+
+
+def _moments_by_quadrature(d: CopulaDistribution, cut: FloatArray) -> Moments:
+    """Moments (n_rows, n_targets) after a cut of the same shape."""
     # The edges only have to be near quantiles, so that a table does.
     # Integrals of tails that end at the cut are those of the cut distribution.
-    reach = np.where(moment_index(d) < LEAST_INDEX, CUT_SCORE, np.inf)[..., np.newaxis]
+    reach = cut_score(cut)[..., np.newaxis]
     t = t_quantile(ndtr(-np.minimum(np.abs(_EDGES), reach)), d._latent.dof[:, np.newaxis, np.newaxis])
     z = d._latent.mean[..., np.newaxis] + d._latent.scales[..., np.newaxis] * np.where(_EDGES > 0.0, -t, t)
     edges = np.moveaxis(QuantileTable(d._marginals).lines(_base_scores(z, d._dof[:, np.newaxis, np.newaxis])), 2, 0)
@@ -66,24 +87,26 @@ def _moments_by_quadrature(d: CopulaDistribution) -> tuple[FloatArray, FloatArra
     middle = _EDGES.size // 2
     centre = edges[middle]
     below = (np.arange(_EDGES.size - 1) < middle)[:, np.newaxis, np.newaxis]
-    first, second = np.zeros((2, d.n_rows, d.n_targets))
+    first, second, third, fourth = np.zeros((4, d.n_rows, d.n_targets))
     for x, weight in zip(_INNER, _INNER_WEIGHTS, strict=True):
         y = edges[:-1] + half * (1.0 + x)
         lower, upper = d._tails(y)
         mass = weight * half * np.where(below, -lower, upper)
         first += mass.sum(axis=0)
-        second += 2.0 * (mass * (y - centre)).sum(axis=0)
-    return centre + first, np.sqrt(np.maximum(second - first**2, 0.0))
+        away = y - centre
+        second += 2.0 * (mass * away).sum(axis=0)
+        with np.errstate(over="ignore", invalid="ignore"):
+            third += 3.0 * (mass * away**2).sum(axis=0)
+            fourth += 4.0 * (mass * away**3).sum(axis=0)
+    variance = np.maximum(second - first**2, 0.0)
+    with np.errstate(all="ignore"):
+        kurtosis = (fourth - 4.0 * first * third + 6.0 * first**2 * second - 3.0 * first**4) / variance**2
+    return Moments(centre + first, variance, kurtosis)
 
 
 def tail_index(d: CopulaDistribution) -> FloatArray:
     """Moments of a conditioned distribution exist up to this order: that of the marginals, raised by what is known."""
     return _raised(d, d._marginals.tail_index)
-
-
-def moment_index(d: CopulaDistribution) -> FloatArray:
-    """As `tail_index`, by what would be without bounds."""
-    return _raised(d, d._marginals.moment_index)
 
 
 def _raised(d: CopulaDistribution, index: FloatArray) -> FloatArray:
@@ -126,10 +149,9 @@ def _values_at(d: CopulaDistribution, scales: FloatArray, nodes: FloatArray) -> 
 
     `scales` has shape (n_rows, n_scales), the values (n_rows, n_targets, n_scales, n_nodes).
     """
-    heavy = moment_index(d) < LEAST_INDEX
+    cut = np.where(d.cut > 0.0, d.cut, _FAR)
     if d._conditioned:
-        dof = d._latent.dof[:, np.newaxis]
-        reach = -np.where(heavy, t_quantile(CUT, dof), t_quantile(_FAR, dof))[..., np.newaxis, np.newaxis]
+        reach = -t_quantile(cut, d._latent.dof[:, np.newaxis])[..., np.newaxis, np.newaxis]
         z = np.clip(scales[:, np.newaxis, :, np.newaxis] * nodes, -reach, reach)
         z = d._latent.mean[..., np.newaxis, np.newaxis] + d._latent.scales[..., np.newaxis, np.newaxis] * z
         scores = _base_scores(z, d._dof[:, np.newaxis, np.newaxis, np.newaxis])
@@ -138,7 +160,7 @@ def _values_at(d: CopulaDistribution, scales: FloatArray, nodes: FloatArray) -> 
         dofs, first, same = np.unique(d._dof, return_index=True, return_inverse=True)
         z = scales[first, np.newaxis, :, np.newaxis] * nodes
         scores = _base_scores(z, dofs[:, np.newaxis, np.newaxis, np.newaxis])[same.ravel()]
-        reach = np.where(heavy, CUT_SCORE, _FAR_SCORE)[..., np.newaxis, np.newaxis]
+        reach = cut_score(cut)[..., np.newaxis, np.newaxis]
         scores = np.clip(scores, -reach, reach)
     scores = np.broadcast_to(scores, (d.n_rows, d.n_targets, *scores.shape[2:]))
     y = QuantileTable(d._marginals).lines(scores)

@@ -19,7 +19,7 @@ from momostream.distributions.copula import CopulaDistribution
 from momostream.distributions.events import holds, read_condition
 from momostream.distributions.limited import AnyMarginals, carried, held
 from momostream.distributions.marginals import Marginals, finite_crps
-from momostream.distributions.moments import CUT_SCORE, LEAST_INDEX
+from momostream.distributions.moments import cut_score
 from momostream.distributions.quantiles import QuantileTable, check_levels, in_order, interval_ends
 from momostream.distributions.student import correlation_of, regularise, t_cdf, t_stretch
 from momostream.distributions.text import aligned, counted, html_table, mean_and_std
@@ -255,7 +255,7 @@ class Forecast:
         # One stretch per path: that makes the copula of all its values a Student-t's.
         z *= t_stretch(np.full((n, 1, 1), COPULA_DOF), rng)
         scores = np.copysign(np.interp(np.abs(z), _LATENT, _LATENT_SCORES), z)
-        reach = np.where(self._marginals.moment_index < LEAST_INDEX, CUT_SCORE, np.inf)
+        reach = cut_score(self._marginals.cut)
         scores = np.clip(scores, -reach, reach)
         # From a table: solving for 168,000 quantiles of mixtures takes half a second.
         return QuantileTable(self._marginals).cubics(scores)[2]

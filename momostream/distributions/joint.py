@@ -18,7 +18,6 @@ from scipy.special import gammainc, ndtr, ndtri
 
 from momostream.distributions.marginals import Marginals, finite_crps, integrate_crps
 from momostream.distributions.mixtures import Multivariate
-from momostream.distributions.moments import CUT, LEAST_INDEX
 from momostream.distributions.quantiles import check_levels, in_order, interval_ends
 from momostream.distributions.student import BoolArray, FloatArray, IntArray
 from momostream.distributions.text import aligned, counted, mean_and_std
@@ -68,9 +67,10 @@ class Distribution(ABC):
     def std(self) -> FloatArray:
         """Standard deviation of y, noise included, shape (n_rows, n_targets).
 
-        With fewer than three degrees of freedom a tail has no third moment, and the standard deviation, if there is
-        one, is decided by values that no data have shown: `std`, `cov` and `sample` are then those of the distribution
-        whose outermost probability of 1e-4 on either side is moved to the quantile there.
+        A tail of fewer than three degrees of freedom has no third moment, and a component that is far wider than the
+        others may rule the standard deviation although hardly any value comes from it. `std`, `cov` and `sample` are
+        then those of the distribution whose outermost probability, from 1e-4 to at most 1e-2 on either side, is moved
+        to the quantile there: so much that the kurtosis is 80 at most.
         """
 
     @property
@@ -336,23 +336,26 @@ class MixtureDistribution(Distribution):
     @property
     def cov(self) -> FloatArray:
         """Covariance between targets, noise included, shape (n_rows, n_targets, n_targets)."""
-        cov = self.distribution.covariance
-        if not self._heavy.any():
-            return cov
-        # Each component was cut on its own: the variances are those of the mixture.
-        cov = cov * self._stretch[:, :, np.newaxis] * self._stretch[:, np.newaxis]
+        if not self._is_cut.any():
+            return self.distribution.covariance
+        cov = self.distribution.clipped(*self._ends)[1]
+        # Variances of many components together may differ in the last digits.
+        stretch = np.sqrt(self.marginals.variance / np.diagonal(cov, axis1=1, axis2=2))
+        cov = cov * stretch[:, :, np.newaxis] * stretch[:, np.newaxis]
         diagonal = np.arange(self.n_targets)
         cov[:, diagonal, diagonal] = self.marginals.variance
         return cov
 
-    @cached_property
-    def _heavy(self) -> BoolArray:
-        return np.asarray(self.marginals.moment_index < LEAST_INDEX)
-
     @property
-    def _stretch(self) -> FloatArray:
-        size = np.diagonal(self.distribution.covariance, axis1=1, axis2=2)
-        return np.asarray(np.sqrt(self.marginals.variance / size))
+    def _is_cut(self) -> BoolArray:
+        return np.asarray(self.marginals.cut > 0.0)
+
+    @cached_property
+    def _ends(self) -> tuple[FloatArray, FloatArray]:
+        """Values at which tails are cut, infinite where they are not."""
+        p = np.where(self._is_cut, self.marginals.cut, 0.5)
+        low, high = (self.marginals.tail_quantile(p, p < side) for side in (0.0, 1.0))
+        return np.where(self._is_cut, low, -np.inf), np.where(self._is_cut, high, np.inf)
 
     def _log_pdf(self, Y: FloatArray) -> FloatArray:
         return self.distribution.log_pdf(Y)
@@ -371,11 +374,7 @@ class MixtureDistribution(Distribution):
 
     def _sample(self, size: int, rng: np.random.Generator) -> FloatArray:
         draws = self.distribution.sample(size, rng)
-        if not self._heavy.any():
-            return draws
-        cut = np.full(self._heavy.shape, CUT)
-        low, high = (self.marginals.tail_quantile(cut, cut < side) for side in (0.0, 1.0))
-        return np.where(self._heavy, np.clip(draws, low, high), draws)
+        return np.clip(draws, *self._ends) if self._is_cut.any() else draws
 
     def _condition(self, Y: FloatArray, known: BoolArray, targets: Names | None) -> MixtureDistribution:
         return MixtureDistribution(self.distribution.condition(Y, known), targets)

@@ -15,7 +15,15 @@ import numpy.typing as npt
 
 from momostream.distributions.bounded import BoundedMarginals, TargetMap
 from momostream.distributions.marginals import Marginals, integrate_crps, row_chunks
-from momostream.distributions.moments import CUT, LEAST_INDEX, PLAIN, QUADRATURE_VALUES, mixture_moments
+from momostream.distributions.moments import (
+    LEAST_INDEX,
+    MOST_KURTOSIS,
+    PLAIN,
+    QUADRATURE_VALUES,
+    Moments,
+    mixture_moments,
+    settled,
+)
 from momostream.distributions.student import BoolArray, FloatArray, IntArray
 
 __all__ = ["GIVES_WAY", "AnyMarginals", "LimitedMarginals", "UserUnits", "carried", "held", "limits_at", "no_limits"]
@@ -159,32 +167,43 @@ class LimitedMarginals:
         """Mean without limits, moved to the nearest limit where it lies beyond, shape (n_rows, n_targets)."""
         return np.clip(self.base.mean, self.low, self.high)
 
-    @cached_property
+    @property
     def variance(self) -> FloatArray:
-        """Variance, shape (n_rows, n_targets); that of the cut distribution where `moment_index` is below 3."""
-        variance = self.base.variance.copy()
+        """Variance, shape (n_rows, n_targets): that of the distribution cut at `cut`."""
+        return self._settled[0]
+
+    @property
+    def cut(self) -> FloatArray:
+        """Probability on either side without which second moments are, as that of `Marginals`."""
+        return self._settled[1]
+
+    @cached_property
+    def _settled(self) -> tuple[FloatArray, FloatArray]:
+        variance, cut = self.base.variance.copy(), self.base.cut.copy()
         rows, columns = np.nonzero(self._matters)
         for part in row_chunks(rows.size, QUADRATURE_VALUES * self.n_components):
             at = rows[part], columns[part]
-            variance[at] = self._line_variance(*at)
-        return variance
+            variance[at], cut[at] = self._line_settled(*self._lines(*at))
+        return variance, cut
 
-    def _line_variance(self, rows: IntArray, columns: IntArray) -> FloatArray:
-        lines, low, high = self._lines(rows, columns)
-        cut = np.full((rows.size, 1), CUT)
-        heavy = lines.tail_index < LEAST_INDEX
-        low = np.where(heavy, np.maximum(low, lines.tail_quantile(cut, cut < 0.0)), low)
-        high = np.where(heavy, np.minimum(high, lines.tail_quantile(cut, cut > 0.0)), high)
-        below, above = lines.tails(low)[0][:, 0], lines.tails(high)[1][:, 0]
-        w, m, s, v = (a[:, :, 0] for a in lines.arrays)
-        mean, variance = mixture_moments(PLAIN, (w, m, s, v), low, high)
-        within = np.maximum(1.0 - below - above, 0.0)
-        # Where there is no lump a limit may be infinite.
-        low, high = np.where(below > 0.0, low[:, 0], mean), np.where(above > 0.0, high[:, 0], mean)
-        whole = below * low + above * high + within * mean
-        return np.asarray(
-            below * (low - whole) ** 2 + above * (high - whole) ** 2 + within * (variance + (mean - whole) ** 2)
-        )
+    @staticmethod
+    def _line_settled(lines: Marginals, low: FloatArray, high: FloatArray) -> tuple[FloatArray, FloatArray]:
+        def moments_at(rows: IntArray, cut: float) -> Moments:
+            some, p = lines.take(rows), np.full((rows.size, 1), cut)
+            ends = low[rows], high[rows]
+            if cut > 0.0:
+                lowest, highest = (some.tail_quantile(p, p < side) for side in (0.0, 1.0))
+                ends = np.clip(lowest, *ends), np.clip(highest, *ends)
+            w, m, s, v = (a[:, :, 0] for a in some.arrays)
+            lumps = some.tails(ends[0])[0][:, 0], some.tails(ends[1])[1][:, 0]
+            return mixture_moments(PLAIN, (w, m, s, v), *ends, lumps)
+
+        whole = moments_at(np.arange(lines.n_rows), 0.0)
+        variance, cut = whole.variance, np.zeros(lines.n_rows)
+        ruled = np.flatnonzero((lines.tail_index[:, 0] < LEAST_INDEX) | (whole.kurtosis > MOST_KURTOSIS))
+        if ruled.size:
+            variance[ruled], cut[ruled] = settled(ruled.size, lambda part, p: moments_at(ruled[part], p))
+        return variance, cut
 
     def _lines(self, rows: IntArray, columns: IntArray) -> tuple[Marginals, FloatArray, FloatArray]:
         """Some targets of some rows as the only target of a row each, and their limits (n_lines, 1)."""
@@ -197,11 +216,6 @@ class LimitedMarginals:
     def tail_index(self) -> FloatArray:
         """Order up to which moments exist, shape (n_rows, n_targets)."""
         return np.where(np.isfinite(self.low) & np.isfinite(self.high), np.inf, self.base.tail_index)
-
-    @property
-    def moment_index(self) -> FloatArray:
-        """Order up to which moments exist, and would without limits, shape (n_rows, n_targets)."""
-        return self.base.moment_index
 
     def log_pdf(self, Y: npt.ArrayLike) -> FloatArray:
         """Log density without limits of each value of `Y` (..., n_rows, n_targets); 0 where `Y` is NaN."""

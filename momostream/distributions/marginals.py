@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 
 import numpy as np
 import numpy.typing as npt
 from scipy.special import ndtr
 
 from momostream.distributions import tabulated
-from momostream.distributions.moments import CUT, LEAST_INDEX, PLAIN, QUADRATURE_VALUES, cut_moments
+from momostream.distributions.moments import (
+    LEAST_INDEX,
+    MOST_KURTOSIS,
+    PLAIN,
+    QUADRATURE_VALUES,
+    Moments,
+    cut_moments,
+    settled,
+)
 from momostream.distributions.planes import DOF, LOCATION, SCALE, WEIGHT
 from momostream.distributions.quantiles import FourArrays, QuantileTable, check_levels, lower_quantile
 from momostream.distributions.student import (
@@ -124,42 +132,49 @@ class Marginals:
         """Mean, shape (n_rows, n_targets). A component without a mean (dof <= 1) counts with its location."""
         return np.asarray((self.weights * self.means).sum(axis=1))
 
-    @cached_property
+    @property
     def variance(self) -> FloatArray:
-        """Variance, shape (n_rows, n_targets).
+        """Variance, shape (n_rows, n_targets): that of the distribution cut at `cut`."""
+        return self._settled[0]
 
-        Where a component has fewer than 3 degrees of freedom it is that of the distribution cut at a probability of
-        1e-4 on either side, see `momostream.distributions.moments`.
+    @property
+    def cut(self) -> FloatArray:
+        """Probability on either side without which second moments are, shape (n_rows, n_targets); zero for most.
+
+        See `momostream.distributions.moments`.
         """
+        return self._settled[1]
+
+    @cached_property
+    def _settled(self) -> tuple[FloatArray, FloatArray]:
         heavy = self.tail_index < LEAST_INDEX
         within = self.scales**2 * t_variance(np.where(heavy[:, np.newaxis], np.inf, self.dofs))
         between = (self.means - self.mean[:, np.newaxis]) ** 2
         used = self.weights > 0.0
         variance = np.asarray((self.weights * np.where(used, within + between, 0.0)).sum(axis=1))
-        if heavy.any():
-            rows, columns = np.nonzero(heavy)
-            variance[rows, columns] = self._cut_variance(rows, columns)
-        return variance
+        cut = np.zeros(variance.shape)
+        with np.errstate(all="ignore"):
+            within, between = within / variance[:, np.newaxis], between / variance[:, np.newaxis]
+            fourth = within * (_t_kurtosis(self.dofs) * within + 6.0 * between) + between**2
+            ruled = heavy | ((self.weights * np.where(used, fourth, 0.0)).sum(axis=1) > MOST_KURTOSIS)
+        if ruled.any():
+            rows, columns = np.nonzero(ruled)
+            for part in row_chunks(rows.size, QUADRATURE_VALUES * self.n_components):
+                at = rows[part], columns[part]
+                variance[at], cut[at] = settled(part.size, partial(self._cut_moments, *at))
+        return variance, cut
 
-    def _cut_variance(self, rows: IntArray, columns: IntArray) -> FloatArray:
-        found = np.empty(rows.size)
-        for part in row_chunks(rows.size, QUADRATURE_VALUES * self.n_components):
-            w, m, s, v = (a[rows[part], :, columns[part]] for a in self.arrays)
-            lines = Marginals(*(a[:, :, np.newaxis] for a in (w, m, s, v)))
-            cut = np.full((part.size, 1), CUT)
-            low, high = (lines.tail_quantile(cut, cut < side)[:, 0] for side in (0.0, 1.0))
-            found[part] = cut_moments(PLAIN, (w, m, s, v), low, high)[1]
-        return found
+    def _cut_moments(self, rows: IntArray, columns: IntArray, part: IntArray, cut: float) -> Moments:
+        w, m, s, v = (a[rows[part], :, columns[part]] for a in self.arrays)
+        lines = Marginals(*(a[:, :, np.newaxis] for a in (w, m, s, v)))
+        p = np.full((part.size, 1), cut)
+        low, high = (lines.tail_quantile(p, p < side)[:, 0] for side in (0.0, 1.0))
+        return cut_moments(PLAIN, (w, m, s, v), low, high, cut)
 
     @property
     def tail_index(self) -> FloatArray:
         """Order up to which moments exist, shape (n_rows, n_targets): the least dof of a component that counts."""
         return np.asarray(np.where(self.weights > 0.0, self.dofs, np.inf).min(axis=1))
-
-    @property
-    def moment_index(self) -> FloatArray:
-        """As `tail_index`."""
-        return self.tail_index
 
     def log_pdf(self, Y: npt.ArrayLike) -> FloatArray:
         """Log density of each value of `Y` (..., n_rows, n_targets); 0 where `Y` is NaN."""
@@ -339,6 +354,11 @@ class Marginals:
     def __repr__(self) -> str:
         """Sizes only."""
         return f"Marginals({self.n_rows} rows, {self.n_components} components, {self.n_targets} targets)"
+
+
+def _t_kurtosis(dof: FloatArray) -> FloatArray:
+    """Kurtosis of Student-t's, that of 4.5 degrees of freedom for fewer: tails alone are not what is looked for."""
+    return np.asarray(3.0 + 6.0 / (np.maximum(dof, 4.5) - 4.0))
 
 
 def row_chunks(n_rows: int, values_per_row: int, n_values: int = 1 << 21) -> Iterator[IntArray]:

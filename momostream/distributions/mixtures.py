@@ -24,7 +24,7 @@ import numpy as np
 import numpy.typing as npt
 
 from momostream.distributions.marginals import Marginals, mixed, padding
-from momostream.distributions.moments import LEAST_INDEX, cut_t_variance
+from momostream.distributions.moments import LEAST_INDEX, PLAIN, cut_t_variance, mixture_moments
 from momostream.distributions.student import (
     LARGEST_SQUARE,
     BoolArray,
@@ -32,15 +32,19 @@ from momostream.distributions.student import (
     IntArray,
     block,
     cholesky,
+    correlation_of,
     log_sum_exp,
     mvt_log_pdf,
     regularise,
     solve_lower,
+    t_cdf,
     t_stretch,
     t_variance,
 )
 
 __all__ = ["Multivariate", "Mixture", "Product", "Routed", "StudentT"]
+
+TwoArrays = tuple[FloatArray, FloatArray]
 
 
 class Multivariate(ABC):
@@ -61,6 +65,13 @@ class Multivariate(ABC):
 
         Student-t's of fewer than 3 degrees of freedom count with the variance of the cut distribution, see
         `momostream.distributions.moments`.
+        """
+
+    @abstractmethod
+    def clipped(self, low: FloatArray, high: FloatArray) -> TwoArrays:
+        """Mean and covariance of values that are moved to limits (n_rows, n_targets) if they are beyond.
+
+        Limits may be infinite. Components keep their correlations.
         """
 
     @abstractmethod
@@ -175,6 +186,17 @@ class StudentT(Multivariate):
         if heavy.any():
             ratio[heavy] = cut_t_variance(self.dof[heavy])
         return np.asarray((self.factor * ratio)[:, np.newaxis, np.newaxis] * self.scale)
+
+    def clipped(self, low: FloatArray, high: FloatArray) -> TwoArrays:
+        """Mean and covariance of values that are moved to limits (n_rows, n_targets) if they are beyond."""
+        low, high = (limit.reshape(-1, 1) for limit in (low, high))
+        m, s = (part.reshape(-1, 1) for part in (self.mean, self.scales))
+        v = np.repeat(self.dof, self.n_targets)[:, np.newaxis]
+        lumps = t_cdf((low - m) / s, v)[:, 0], t_cdf((m - high) / s, v)[:, 0]
+        found = mixture_moments(PLAIN, (np.ones(m.shape), m, s, v), low, high, lumps)
+        std = np.sqrt(found.variance).reshape(self.mean.shape)
+        covariance = correlation_of(self.scale) * std[:, :, np.newaxis] * std[:, np.newaxis]
+        return found.mean.reshape(self.mean.shape), covariance
 
     @cached_property
     def _regular(self) -> tuple[FloatArray, FloatArray]:
@@ -298,6 +320,13 @@ class Product(Multivariate):
             covariance[:, at[:, np.newaxis], at] = child.covariance
         return covariance
 
+    def clipped(self, low: FloatArray, high: FloatArray) -> TwoArrays:
+        """Mean and covariance of values that are moved to limits (n_rows, n_targets) if they are beyond."""
+        mean, covariance = np.empty(low.shape), np.zeros((self.n_rows, self.n_targets, self.n_targets))
+        for child, at in zip(self.children, self.positions, strict=True):
+            mean[:, at], covariance[:, at[:, np.newaxis], at] = child.clipped(low[:, at], high[:, at])
+        return mean, covariance
+
     def log_pdf(self, Y: FloatArray) -> FloatArray:
         """Joint log density of each row; NaN entries are marginalised out."""
         log_pdf = np.zeros(self.n_rows)
@@ -396,6 +425,17 @@ class Mixture(Multivariate):
             covariance[used] += weight[used, np.newaxis, np.newaxis] * second[used]
         return covariance
 
+    def clipped(self, low: FloatArray, high: FloatArray) -> TwoArrays:
+        """Mean and covariance of values that are moved to limits (n_rows, n_targets) if they are beyond."""
+        parts = [child.clipped(low, high) for child in self.children]
+        weights = self.weights.T[..., np.newaxis]
+        mean = np.sum([weight * part[0] for weight, part in zip(weights, parts, strict=True)], axis=0)
+        covariance = np.zeros((self.n_rows, self.n_targets, self.n_targets))
+        for weight, (at, within) in zip(weights, parts, strict=True):
+            delta = at - mean
+            covariance += weight[..., np.newaxis] * (within + delta[:, :, np.newaxis] * delta[:, np.newaxis])
+        return mean, covariance
+
     def log_pdf(self, Y: FloatArray) -> FloatArray:
         """Joint log density of each row; NaN entries are marginalised out."""
         return log_sum_exp(self._log_joint(Y), axis=1)
@@ -478,6 +518,13 @@ class Routed(Multivariate):
         for child, rows in zip(self.children, self._rows, strict=True):
             covariance[rows] = child.covariance
         return covariance
+
+    def clipped(self, low: FloatArray, high: FloatArray) -> TwoArrays:
+        """Mean and covariance of values that are moved to limits (n_rows, n_targets) if they are beyond."""
+        mean, covariance = np.empty(low.shape), np.empty((self.n_rows, self.n_targets, self.n_targets))
+        for child, rows in zip(self.children, self._rows, strict=True):
+            mean[rows], covariance[rows] = child.clipped(low[rows], high[rows])
+        return mean, covariance
 
     def log_pdf(self, Y: FloatArray) -> FloatArray:
         """Joint log density of each row; NaN entries are marginalised out."""

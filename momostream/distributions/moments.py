@@ -1,36 +1,47 @@
 """Means and variances of mixtures of Student-t's between limits, and the cut of tails that no data can judge.
 
-A Student-t of fewer than three degrees of freedom has no third moment: its standard deviation is decided by values that
-are rarer than any feed is long, and that of samples does not settle. Second moments and samples of such a target are
-those of the distribution *cut* at `CUT`: the outermost probability on either side is moved to the quantile where it
-begins. Quantiles, probabilities and densities are those of the whole distribution.
+A second moment may be ruled by values that are rarer than a feed is long: those of a Student-t of fewer than three
+degrees of freedom, which has no third moment, or of an expert that is a hundred times as wide as the others and has the
+least weight that an expert keeps. The standard deviation then says nothing about the values that occur, and that of
+samples does not settle. One rule for both: second moments and samples of a target are those of the distribution
+*cut* at the first of `CUTS` after which its kurtosis is at most `MOST_KURTOSIS`. The probability of the cut, on either
+side, is moved to the quantile where it begins. A target of at least three degrees of freedom whose kurtosis is no
+larger is not cut. Quantiles, probabilities and densities are those of the whole distribution.
 """
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Callable
+from typing import NamedTuple, Protocol
 
 import numpy as np
 from scipy.special import ndtri
 
-from momostream.distributions.student import FloatArray, t_log_norm, t_quantile
+from momostream.distributions.student import FloatArray, IntArray, t_log_norm, t_quantile
 
 __all__ = [
     "CUT",
-    "CUT_SCORE",
+    "CUTS",
     "LEAST_INDEX",
+    "MOST_KURTOSIS",
     "PLAIN",
     "QUADRATURE_VALUES",
+    "Moments",
     "cut_moments",
+    "cut_score",
     "cut_t_variance",
     "mixture_moments",
+    "settled",
 ]
 
-#: Probability that is cut on either side of a distribution with heavy tails, and its normal score.
-CUT = 1e-4
-CUT_SCORE = float(-ndtri(CUT))
+#: Probabilities that may be cut on either side of a distribution; the first is that of heavy tails.
+CUTS = (1e-4, 3e-4, 1e-3, 3e-3, 1e-2)
+CUT = CUTS[0]
 #: Tails are heavy if moments exist only below this order.
 LEAST_INDEX = 3.0
+#: Fourth central moment over the square of the second, at most: values of one row in so many then have the second
+#: moment to themselves, and the deviation of 200,000 samples has a standard error of 1 %.
+MOST_KURTOSIS = 80.0
 
 _NODES, _NODE_WEIGHTS = np.polynomial.legendre.leggauss(48)
 #: Values that the quadrature holds at once for each row and component.
@@ -45,8 +56,15 @@ _GAUSSIAN_DOF = 1e16
 # By which power a density on the scale of the model must fall for second moments to be finite.
 _GROWTH = {None: 2.0, "sqrt": 4.0, "log": 0.0, "logit": 0.0}
 
-TwoArrays = tuple[FloatArray, FloatArray]
 Components = tuple[FloatArray, FloatArray, FloatArray, FloatArray]
+
+
+class Moments(NamedTuple):
+    """Moments of one target in each row, arrays of shape (n_rows,); the kurtosis of a constant is zero."""
+
+    mean: FloatArray
+    variance: FloatArray
+    kurtosis: FloatArray
 
 
 class Scale(Protocol):
@@ -70,8 +88,14 @@ class _Plain:
 PLAIN = _Plain()
 
 
-def mixture_moments(scale: Scale, components: Components, low: FloatArray, high: FloatArray) -> TwoArrays:
-    """Mean and variance of one target, given that it lies between limits.
+def mixture_moments(
+    scale: Scale,
+    components: Components,
+    low: FloatArray,
+    high: FloatArray,
+    lumps: tuple[FloatArray, FloatArray] | None = None,
+) -> Moments:
+    """Moments of one target, given that it lies between limits, or with lumps of probability at these.
 
     Each component is integrated on its own, because scales may differ by orders of magnitude. With
     t = sqrt(v) sinh(x / sqrt(v)) the density of a Student-t is that of x proportional to cosh(x / sqrt(v))^-v, whose
@@ -85,19 +109,20 @@ def mixture_moments(scale: Scale, components: Components, low: FloatArray, high:
         Weights, locations, scales and degrees of freedom, on the scale of the model.
     low, high : arrays that broadcast to (n_rows, 1)
         Limits on the scale of the model.
-
-    Returns
-    -------
-    mean, variance : arrays of shape (n_rows,)
+    lumps : two arrays of shape (n_rows,), optional
+        Probabilities of the values at the limits themselves; what is left lies between them.
 
     Examples
     --------
     >>> one = tuple(np.full((1, 1), value) for value in (1.0, 0.0, 1.0, np.inf))
-    >>> mean, variance = mixture_moments(PLAIN, one, np.array(0.0), np.array(np.inf))
-    >>> mean.round(4), variance.round(4)
-    (array([0.7979]), array([0.3634]))
+    >>> found = mixture_moments(PLAIN, one, np.array(0.0), np.array(np.inf))
+    >>> found.mean.round(4), found.variance.round(4), found.kurtosis.round(2)
+    (array([0.7979]), array([0.3634]), array([3.87]))
+    >>> mixture_moments(PLAIN, one, np.array([[0.0]]), np.array([[np.inf]]), (np.array([0.5]), np.array([0.0]))).mean
+    array([0.39894228])
     """
     w, m, s, v = components
+    limits = low, high
     v = np.minimum(v, _GAUSSIAN_DOF)
     ends = low[..., np.newaxis], high[..., np.newaxis]
     # Infinite where a number would be too large, and then as far as is looked.
@@ -134,17 +159,24 @@ def mixture_moments(scale: Scale, components: Components, low: FloatArray, high:
         total = mass.sum(axis=(0, 2, 3), keepdims=True)
     mass /= total
     y = scale.to_user(np.clip(m[..., np.newaxis] + s[..., np.newaxis] * t, *ends))
-    mean = (mass * y).sum(axis=(0, 2, 3))
-    away = y - mean[:, np.newaxis, np.newaxis]
+    y, mass = (np.moveaxis(part, 1, 0).reshape(len(y[0]), -1) for part in (y, mass))
+    if lumps is not None:
+        at_ends, of_ends = scale.to_user(np.hstack(limits)), np.stack(lumps, axis=1)
+        # Where there is no lump a limit may be infinite.
+        y = np.hstack([y, np.where(of_ends > 0.0, at_ends, y[:, :1])])
+        mass = np.hstack([mass * np.maximum(1.0 - of_ends.sum(axis=1, keepdims=True), 0.0), of_ends])
+    mean = (mass * y).sum(axis=1)
+    away = y - mean[:, np.newaxis]
     # In units of the largest distance: a square may be beyond the range of numbers, then the variance is infinite.
-    largest = np.maximum(np.abs(away).max(axis=(0, 2, 3)), 1e-300)
-    shares = (mass * (away / largest[:, np.newaxis, np.newaxis]) ** 2).sum(axis=(0, 2, 3))
+    largest = np.maximum(np.abs(away).max(axis=1), 1e-300)
+    squares = (away / largest[:, np.newaxis]) ** 2
+    second, fourth = (mass * squares).sum(axis=1), (mass * squares * squares).sum(axis=1)
     with np.errstate(over="ignore"):
-        return mean, shares * largest * largest
+        return Moments(mean, second * largest * largest, fourth / np.maximum(second * second, 1e-300))
 
 
-def cut_moments(scale: Scale, components: Components, low: FloatArray, high: FloatArray) -> TwoArrays:
-    """Mean and variance of one target after the probability `CUT` on either side was moved to the quantile there.
+def cut_moments(scale: Scale, components: Components, low: FloatArray, high: FloatArray, cut: float = CUT) -> Moments:
+    """Moments of one target after the probability `cut` on either side was moved to the quantile there.
 
     As `mixture_moments`, with these quantiles, on the scale of the model, as limits of shape (n_rows,).
 
@@ -155,16 +187,52 @@ def cut_moments(scale: Scale, components: Components, low: FloatArray, high: Flo
     >>> cut_t_variance(np.array([2.5, 1.5])).round(2)
     array([ 4.03, 43.95])
     """
-    mean, variance = mixture_moments(scale, components, low[:, np.newaxis], high[:, np.newaxis])
-    ends = scale.to_user(np.stack([low, high]))
-    cut_mean = (1.0 - 2.0 * CUT) * mean + CUT * ends.sum(axis=0)
-    with np.errstate(over="ignore"):
-        inside = variance + (mean - cut_mean) ** 2
-        return cut_mean, (1.0 - 2.0 * CUT) * inside + CUT * ((ends - cut_mean) ** 2).sum(axis=0)
+    lumps = np.full(low.shape, cut)
+    return mixture_moments(scale, components, low[:, np.newaxis], high[:, np.newaxis], (lumps, lumps))
+
+
+def settled(n_rows: int, moments_at: Callable[[IntArray, float], Moments]) -> tuple[FloatArray, FloatArray]:
+    """Variances after the first of `CUTS` that leaves a kurtosis of `MOST_KURTOSIS` at most, and these cuts.
+
+    ``moments_at(rows, cut)`` gives the moments of some of the rows after a cut. After the last of `CUTS` they are taken
+    as they are.
+
+    Examples
+    --------
+    A component of weight .001 that is a hundred times as wide as the other, alone, has a kurtosis of some 2,500.
+
+    >>> parts = [np.array([part]) for part in ([0.999, 0.001], [0.0, 0.0], [1.0, 100.0], [np.inf, np.inf])]
+    >>> far = {1e-4: 128.2, 3e-4: 52.4, 1e-3: 3.28}
+    >>> def moments_at(rows, cut):
+    ...     return cut_moments(PLAIN, parts, np.array([-far[cut]]), np.array([far[cut]]), cut)
+    >>> variance, cut = settled(1, moments_at)
+    >>> variance.round(2), cut
+    (array([1.01]), array([0.001]))
+    """
+    variance, cuts = np.empty((2, n_rows))
+    rows = np.arange(n_rows)
+    for cut in CUTS:
+        found = moments_at(rows, cut)
+        variance[rows], cuts[rows] = found.variance, cut
+        rows = rows[found.kurtosis > MOST_KURTOSIS]
+        if not rows.size:
+            break
+    return variance, cuts
+
+
+def cut_score(cut: FloatArray) -> FloatArray:
+    """Normal scores at which tails are cut, infinite where `cut` is zero.
+
+    Examples
+    --------
+    >>> cut_score(np.array([0.0, 1e-4, 1e-2])).round(3)
+    array([  inf, 3.719, 2.326])
+    """
+    return np.asarray(-ndtri(cut))
 
 
 def cut_t_variance(dof: FloatArray) -> FloatArray:
     """Variance of standard Student-t's, `dof` of shape (n,), after the cut of their tails."""
     one = np.ones((dof.size, 1))
     far = -t_quantile(CUT, dof)
-    return cut_moments(PLAIN, (one, 0.0 * one, one, dof[:, np.newaxis]), -far, far)[1]
+    return cut_moments(PLAIN, (one, 0.0 * one, one, dof[:, np.newaxis]), -far, far).variance

@@ -13,8 +13,9 @@ from momostream import MOMoGPForecaster, MOMoGPRegressor
 from momostream.distributions.bounded import Target, TargetMap
 from momostream.distributions.copula import CopulaDistribution
 from momostream.distributions.joint import MixtureDistribution
+from momostream.distributions.limited import LimitedMarginals
 from momostream.distributions.marginals import Marginals
-from momostream.distributions.mixtures import Mixture, StudentT
+from momostream.distributions.mixtures import Mixture, Product, StudentT
 from momostream.distributions.moments import PLAIN, mixture_moments
 from momostream.distributions.student import correlation_of
 from tests import naive
@@ -78,6 +79,68 @@ def test_one_bad_tail_does_not_hide_the_correlation():
     assert_allclose(correlation_of(d.cov[0]), correlation_of(np.cov(d.sample(100_000, seed=0)[:, 0].T)), atol=0.03)
 
 
+def with_a_far_component(rng, n_targets):
+    """One component of weight 1e-4 to 1e-2 and 10 to 3,000 times the width of the others, as of a losing expert."""
+    m = as_learnt(rng, n_targets)
+    weights, means, scales, dofs = (array.copy() for array in m.arrays)
+    rare, widest = 10.0 ** rng.uniform(-4.0, -2.0, n_targets), scales.max(axis=1)
+    weights *= (1.0 - rare) / np.delete(weights, 0, axis=1).sum(axis=1, keepdims=True)
+    weights[:, 0], dofs[:, 0] = rare, rng.choice([4.0, 8.0, 100.0], n_targets)
+    scales[:, 0] = widest * 10.0 ** rng.uniform(1.0, 3.5, n_targets)
+    return Marginals(weights, means, scales, dofs)
+
+
+@pytest.mark.parametrize("kind", ["plain", "bounded", "limited"])
+def test_rare_components_do_not_rule_second_moments(kind):
+    """Second moments settle within 200,000 samples, to 3 % and .03, with no allowance for chance."""
+    rng, n_cut = np.random.default_rng(5), 0
+    for dof in (20.0, np.inf):
+        marginals = with_a_far_component(rng, 3)
+        if kind == "bounded":
+            marginals = TargetMap([Target(-5.0, None), Target(-9.0, 9.0), Target(None, 99.0)]).wrap(marginals)
+        elif kind == "limited":
+            marginals = LimitedMarginals(marginals, np.full((1, 3), -1.0), np.array([[np.inf, 1e3, 2.0]]))
+        d = CopulaDistribution(marginals, random_correlation(rng, 3), dof)
+        if dof == np.inf:
+            d = d.condition({1: d.quantile(0.6)[:, 1]})
+        n_cut += int((d.cut > 1e-4).sum())
+        draws = d.sample(200_000, seed=1)[:, 0]
+        assert_allclose(draws.std(axis=0), d.std[0], rtol=0.03)
+        assert_allclose(np.corrcoef(draws.T), correlation_of(d.cov[0]), rtol=0, atol=0.03)
+        assert_allclose(np.diag(d.cov[0]), d.std[0] ** 2, rtol=1e-12)
+    assert n_cut >= 2
+
+
+def test_a_limit_that_nearly_all_is_beyond_leaves_a_constant():
+    base = Marginals([[[0.9999], [0.0001]]], [[[5.0], [0.0]]], [[[0.1], [10.0]]], [[[8.0], [8.0]]])
+    limited = LimitedMarginals(base, np.array([[-1.0]]), np.array([[2.0]]))
+    assert limited.cut == 1e-4
+    assert_allclose(limited.variance, 0.0, atol=1e-12)
+
+
+def test_rare_children_do_not_rule_the_second_moments_of_mixtures():
+    rng = np.random.default_rng(6)
+    near = [StudentT(rng.normal(size=(2, 3)), random_scale(rng, 3), dof) for dof in (8.0, np.inf)]
+    far = Product([StudentT(np.zeros((2, 1)), 1e6 * np.eye(1), 8.0), StudentT(np.zeros((2, 2)), 1e4 * np.eye(2), 8.0)],
+                  [[1], [0, 2]])  # fmt: skip
+    weights = np.array([[0.5, 0.4995, 0.0005], [0.3, 0.3, 0.4]])
+    d = MixtureDistribution(Mixture(np.log(weights), [*near, far]))
+    assert (d.marginals.cut[0] > 1e-4).all() and not d.marginals.cut[1].any()
+    draws = d.sample(200_000, seed=0)
+    for row in range(2):
+        assert_allclose(draws[:, row].std(axis=0), d.std[row], rtol=0.03)
+        assert_allclose(np.corrcoef(draws[:, row].T), correlation_of(d.cov[row]), rtol=0, atol=0.03)
+
+
+def test_a_cut_is_the_least_that_will_do():
+    """A component that is wide and not rare is no tail, and nothing is cut."""
+    scales, dofs = [[[1.0], [100.0]]], [[[8.0], [8.0]]]
+    for weight, cut in ((0.1, 0.0), (0.003, 3e-3), (3e-5, 1e-4)):
+        m = Marginals([[[1.0 - weight], [weight]]], np.zeros((1, 2, 1)), scales, dofs)
+        assert m.cut == cut
+        assert_allclose(m.variance, naive.cut_variance(m) if cut else 0.9 * 8 / 6 + 0.1 * 1e4 * 8 / 6, rtol=2e-3)
+
+
 def test_rows_do_not_depend_on_each_other():
     rng = np.random.default_rng(0)
     one, other = as_learnt(rng, 3), as_learnt(rng, 3)
@@ -114,7 +177,7 @@ def test_distributions_of_real_feeds(feed, data_dir):
 
 def test_limits_that_coincide_have_all_mass():
     components = tuple(np.tile(part, (2, 1)) for part in ([0.3, 0.7], [1.0, 5.0], [2.0, 1e-3], [2.5, np.inf]))
-    mean, variance = mixture_moments(PLAIN, components, np.array([[4.0], [-9.0]]), np.array([[4.0], [9.0]]))
+    mean, variance, _ = mixture_moments(PLAIN, components, np.array([[4.0], [-9.0]]), np.array([[4.0], [9.0]]))
     assert_allclose(mean[0], 4.0, rtol=1e-12)
     assert_allclose(variance[0], 0.0, atol=1e-12)
     assert -9.0 < mean[1] < 9.0 < 9.0 + variance[1]

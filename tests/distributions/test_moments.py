@@ -13,8 +13,8 @@ from momostream.distributions.moments import PLAIN, mixture_moments
 
 def moments(low, high, components=((1.0, 0.0, 1.0, np.inf),)):
     parts = tuple(np.array(part)[np.newaxis] for part in zip(*components, strict=True))
-    mean, variance = mixture_moments(PLAIN, parts, np.array([[low]]), np.array([[high]]))
-    return mean[0], variance[0]
+    found = mixture_moments(PLAIN, parts, np.array([[low]]), np.array([[high]]))
+    return found.mean[0], found.variance[0]
 
 
 def naive(low, high, components):

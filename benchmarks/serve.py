@@ -66,6 +66,12 @@ targets = ["power"]
 inputs = ["wind"]
 time = "none"
 """
+# With ``bad_rows=skip``, what is not a row is accepted as a dead letter: that it is rejected cannot be asked there.
+SCHEMA_CHECKS = """
+[[operations]]
+include-name = "POST /feeds/{feed}/rows"
+checks.negative_data_rejection.enabled = false
+"""
 
 
 def load(folder: Path, quick: bool, minutes: float = 12.0, seconds: float = 240.0) -> dict[str, Any]:
@@ -191,16 +197,10 @@ def schema(folder: Path, quick: bool) -> dict[str, Any]:
                 push_until_accepted(client, [simulated_row(m, start + timedelta(minutes=n), n) for m in range(3)])
         server.wait_for_rows("north", 120)
         program = Path(sys.executable).with_name("schemathesis")
-        n_examples = 5 if quick else 560
-        command = [
-            str(program),
-            "run",
-            f"{server.address}/openapi.json",
-            "--max-examples",
-            str(n_examples),
-            "--seed",
-            "1",
-        ]
+        config = folder / "schemathesis.toml"
+        config.write_text(SCHEMA_CHECKS, encoding="utf-8")
+        command = [str(program), "--config-file", str(config), "run", f"{server.address}/openapi.json"]
+        command += ["--max-examples", str(5 if quick else 560), "--seed", "1"]
         command += ["--checks", "all", "--continue-on-failure", "--no-color"]
         # Targets and keys that fit the schema need not exist.
         command += ["--exclude-checks", "positive_data_acceptance"]

@@ -68,8 +68,8 @@ def _load(result: dict[str, Any]) -> tuple[list[str], list[str]]:
 
 def _memory(result: dict[str, Any]) -> tuple[list[str], list[str]]:
     said, verdicts = ["## Memory"], []
-    for trial in (result, result["window"]):
-        kept = "all rows" if trial["rows_kept"] is None else f"`window = {trial['rows_kept']}`"
+    for trial in filter(None, (result, result.get("window"))):
+        kept = "all rows" if trial.get("rows_kept") is None else f"`window = {trial['rows_kept']}`"
         lines = [[f"{total:,.0f}", f"{models:,.0f}", f"{total - models:,.0f}"] for total, models in trial["mb"]]
         said += [
             f"{trial['machines']} machines whose models keep {kept}, {trial['rows']:,} rows of each, as fast as they "

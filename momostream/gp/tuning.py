@@ -29,8 +29,8 @@ Array = NDArray[np.float64]
 
 # Objective of hyper-parameters whose covariance cannot be factorised: the line search steps back from it.
 HOPELESS = 1e10
-# Rows up to which a gradient is one call of compiled code; on more LAPACK is nearly as fast, and soon faster.
-FEW = 128
+# Rows up to which a gradient is one call of compiled code; on more LAPACK is as fast, and soon faster.
+FEW = 192
 
 
 def log_likelihood(

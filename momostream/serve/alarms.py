@@ -158,7 +158,7 @@ def record_of(event: FaultEvent, feed: str, machine: str, name: str, begin: floa
     """The record of an event; ``begin`` and ``end`` are the times of its first and its newest row in alarm."""
     n_rows = event.end - event.begin + 1
     why = "; ".join(
-        f"{column} was {part.observed:.4g}, expected {part.expected:.4g}"
+        "{} was {}, expected {}".format(column, *_told_apart(part.observed, part.expected))
         for column, part in list(event.columns.items())[:3]
     )
     return AlarmRecord(
@@ -188,13 +188,26 @@ def _columns(alarms: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def _reason(alarm: Mapping[str, Any]) -> str:
-    low, high = (alarm.get(side) for side in ("lower", "upper"))
-    said = f"{low:.4g} to {high:.4g}" if low is not None and high is not None else "another value"
-    if low is None and high is not None:
-        said = f"at most {high:.4g}"
-    if high is None and low is not None:
-        said = f"at least {low:.4g}"
-    return f"{alarm['target']} was {alarm['value']:.4g}, expected {said}"
+    ends = {side: alarm[side] for side in ("lower", "upper") if alarm.get(side) is not None}
+    value, *texts = _told_apart(alarm["value"], *ends.values())
+    words = {(): "another value", ("lower",): "at least {}", ("upper",): "at most {}", ("lower", "upper"): "{} to {}"}
+    return f"{alarm['target']} was {value}, expected {words[tuple(ends)].format(*texts)}"
+
+
+def _told_apart(*values: float) -> list[str]:
+    """Numbers with four digits, or as many as show that they differ.
+
+    Examples
+    --------
+    >>> _told_apart(48.0, 38.12345), _told_apart(1575.31, 1411.2, 1575.12)
+    (['48', '38.12'], ['1575.3', '1411.2', '1575.1'])
+    """
+    texts: list[str] = []
+    for digits in range(4, 18):
+        texts = [f"{value:.{digits}g}" for value in values]
+        if len(set(texts)) == len(set(values)):
+            break
+    return texts
 
 
 @dataclass

@@ -74,9 +74,11 @@ async function first() {
   const hostile = "<img src=x onerror=alert(1)>=cmd|' /C calc'!A0\u202e";
   await push(hostile, 5);
   await push(hostile, 6);
-  await page.waitForFunction((name) => [...document.querySelectorAll(".tile-name")].some((each) => each.textContent === name), hostile, { timeout: 30_000 });
+  // Letters that turn others around are shown by their codes.
+  const shown = hostile.replace("\u202e", "\\u202e");
+  await page.waitForFunction((name) => [...document.querySelectorAll(".tile-name")].some((each) => each.textContent === name), shown, { timeout: 30_000 });
   await page.locator(".tile", { hasText: "onerror" }).click();
-  await page.waitForFunction((name) => document.querySelector("#machine-name")?.textContent === name, hostile);
+  await page.waitForFunction((name) => document.querySelector("#machine-name")?.textContent === name, shown);
   assert.equal(await page.locator("main img").count(), 0);
 
   await page.reload();
@@ -109,6 +111,23 @@ async function shares() {
   }
 }
 
+// A feed without keys is one machine: it is opened at once, and there is no way back to others.
+async function alone() {
+  const page = await open(1600, 1000);
+  await page.waitForSelector(".chart canvas");
+  assert.equal(await page.locator("#machine-name").textContent(), "One");
+  assert.equal(await page.locator(".back").count(), 0);
+  assert.match(await page.locator("[aria-label=Within] option").last().textContent(), /^50 min, by \d\d:\d\d$/);
+  // Feeds can be chosen on a phone, and hide nothing.
+  const phone = await open(390, 844);
+  await phone.waitForSelector(".chart canvas");
+  const [title, choice] = [await phone.locator("#title").boundingBox(), await phone.locator("#feed").boundingBox()];
+  assert.ok(choice.y >= title.y + title.height, "the choice of feeds hides the title");
+  await phone.locator("#feed").selectOption("other");
+  await phone.waitForSelector("#empty:not([hidden])");
+  await open(1600, 1000, "docs");
+}
+
 async function phone() {
   const page = await open(390, 844);
   await page.waitForSelector(".tile");
@@ -131,7 +150,7 @@ async function again() {
 }
 
 try {
-  await { first, again, shares }[phase]();
+  await { first, again, shares, alone }[phase]();
   assert.deepEqual(troubles, []);
 } finally {
   await browser.close();

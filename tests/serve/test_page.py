@@ -61,6 +61,27 @@ def test_experts_and_inputs_of_a_regressor_are_shown(tmp_path):
         drive(str(client.base_url), "shares")
 
 
+ONE = """
+[serve]
+address = "127.0.0.1:0"
+[feeds.south]
+title = "One"
+time = "time"
+targets = ["power"]
+horizon = 5
+[feeds.other]
+targets = ["power"]
+horizon = 5
+"""
+
+
+def test_a_feed_of_one_machine_is_that_machine(tmp_path):
+    tools()
+    with running(tmp_path, ONE) as (client, state):
+        push(client, [row(n) for n in range(1, 41)], state, "south")
+        drive(str(client.base_url), "alone")
+
+
 def test_people_can_watch_and_acknowledge(tmp_path):
     tools()
     with running(tmp_path) as (client, state):

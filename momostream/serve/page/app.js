@@ -89,7 +89,13 @@ function listen() {
   page.events = events;
   const on = (name, act) => events.addEventListener(name, (event) => { if (page.events === events) act(JSON.parse(event.data)); });
   on("overview", overview);
-  on("tiles", (message) => { if (!page.machine) { tiles.update(message); empty(message.total); } });
+  on("tiles", (message) => {
+    if (page.machine) return;
+    tiles.update(message);
+    empty(message.total);
+    // A feed without keys is one machine.
+    if (!page.feed.key && message.order.length === 1) location.replace(hash(message.order[0]));
+  });
   on("alarms", alarms);
   on("machine", (message) => { page.kind = message.time_kind; view.update(message); });
   events.onopen = () => live("yes");
@@ -214,7 +220,7 @@ async function acknowledge(id) {
 
 document.addEventListener("keydown", (event) => {
   const typing_ = event.target.closest && event.target.closest("input, select, textarea");
-  if (event.key === "Escape" && page.machine && !typing_) location.hash = hash();
+  if (event.key === "Escape" && page.machine && page.feed.key && !typing_) location.hash = hash();
   if (event.key === "/" && !typing_) { event.preventDefault(); $("search").focus(); }
 });
 document.addEventListener("visibilitychange", listen);

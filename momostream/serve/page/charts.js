@@ -32,7 +32,7 @@ function paint(name, share = 100) {
 // Seconds between the marks of an axis of time.
 const STEPS = [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200, 86400, 172800, 432000, 864000, 2592000, 7776000, 31536000];
 
-function axes(kind, size) {
+function axes(kind, size, form) {
   const font = '12px system-ui, "DejaVu Sans", sans-serif';
   const common = { stroke: paint("faint"), font, ticks: { show: false }, grid: { stroke: paint("line"), width: 1 } };
   let day = null;
@@ -50,16 +50,17 @@ function axes(kind, size) {
         });
       },
     },
-    { ...common, size, values: (u, splits) => splits.map(number) },
+    { ...common, size, values: (u, splits) => splits.map((value) => form(value)) },
   ];
 }
 
 export class Chart {
-  constructor(root, { label, height, size = 58, onCursor = null, zoom = true, range = null }) {
+  constructor(root, { label, height, size = 58, onCursor = null, zoom = true, range = null, form = number }) {
     this.root = root;
     this.height = height;
     this.size = size;
     this.range = range;
+    this.form = form;
     this.onCursor = onCursor;
     this.zoomed = false;
     // Length of the newest part that is shown; null shows all.
@@ -108,7 +109,7 @@ export class Chart {
     return {
       width, height: this.height, padding: [10, 12, 0, 0],
       scales: { x: { time: false }, y: this.range ? { range: this.range } : {} },
-      axes: axes(kind, this.size),
+      axes: axes(kind, this.size, this.form),
       legend: { show: false },
       cursor: {
         x: Boolean(this.onCursor), y: false, points: { show: false },

@@ -27,6 +27,12 @@ export function sign(health) {
   return svg;
 }
 
+// Letters that cannot be seen, or turn others around, as their codes: nothing may pass for another name.
+export function plainly(name) {
+  return name.replace(/[\p{Cc}\u00ad\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff]/gu, (letter) => (/\s/.test(letter) && letter < "\u0080" ? " "
+    : `\\u${letter.codePointAt(0).toString(16).padStart(4, "0")}`));
+}
+
 // An element with text and children; never markup, whatever a feed sends.
 export function make(tag, options = {}, ...children) {
   const element = document.createElement(tag);

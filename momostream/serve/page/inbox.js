@@ -1,6 +1,6 @@
 // The alarms: open ones first, acknowledged by whoever looks after them.
 
-import { ago, make, sign, span, time } from "./format.js";
+import { ago, make, plainly, sign, span, time } from "./format.js";
 
 export class Inbox {
   constructor(root, { link, acknowledge, kind }) {
@@ -57,11 +57,11 @@ export class Inbox {
       : make("span", { class: "when", text: open ? "Open" : "Ended" });
     const button = record.acknowledged !== null ? null : make("button", {
       class: open ? "primary" : "quiet", type: "button", text: "Acknowledge",
-      "aria-label": `Acknowledge the alarm of ${record.name.slice(0, 80)}: ${record.why}`,
+      "aria-label": `Acknowledge the alarm of ${plainly(record.name.slice(0, 80))}: ${record.why}`,
       onclick: (event) => { event.currentTarget.disabled = true; this.acknowledge(record.id); },
     });
     return make("li", { class: "alarm", "data-id": record.id, "data-open": open ? "yes" : "no" },
-      make("div", { class: "alarm-head" }, make("a", { href: this.link(record.machine), text: record.name, title: record.name }), badge),
+      make("div", { class: "alarm-head" }, make("a", { href: this.link(record.machine), text: plainly(record.name), title: plainly(record.name) }), badge),
       make("p", { class: "why", text: record.why }),
       make("p", { class: "when", text: `${when} · ${rows} · ${record.columns.join(", ")}` }),
       make("div", { class: "alarm-foot" }, state, button));

@@ -1,7 +1,7 @@
 // One machine: history and fan, what was forecast a while ago, scores, experts, and a question about the future.
 
 import { Chart, align, drawBars, drawShares, legendKey } from "./charts.js";
-import { STATES, make, number, percent, sign, span, time } from "./format.js";
+import { STATES, isDate, make, number, percent, plainly, sign, span, time } from "./format.js";
 
 const KEPT = 600;
 
@@ -68,11 +68,11 @@ export class MachineView {
     this.errorText = make("div", { class: "row" });
     this.coveragePlace = make("div");
     this.coverageText = make("div", { class: "row" });
-    this.weights = this.shareCard("weights", "Experts' weights over time", "What the forecast is mixed from.");
+    this.weights = this.shareCard("weights", "Experts' weights over time", ahead ? "What the forecast is mixed from." : "What the prediction is mixed from.");
     this.relevance = this.shareCard("relevance", "Relevance over time", "What the circuits tell rows apart by.");
     this.root.append(
       make("div", { class: "machine-head" },
-        make("a", { class: "back", href: this.back(), "aria-label": "Back to all machines" }, document.createTextNode("‹ All machines")),
+        this.about.key && make("a", { class: "back", href: this.back(), "aria-label": "Back to all machines" }, document.createTextNode("‹ All machines")),
         this.heading, this.badge, this.counted),
       make("div", { class: "cards" },
         make("section", { class: "card wide", "aria-label": "History and forecast" },
@@ -87,7 +87,7 @@ export class MachineView {
     const narrow = innerWidth < 700;
     this.main = new Chart(this.place, { label: "Chart of history and forecast", height: narrow ? 260 : 380, onCursor: (index) => this.read(index), range: (u, low, high) => this.bound(low, high) });
     this.errors = new Chart(this.errorPlace, { label: "Chart of the rolling error", height: 150, size: 50, zoom: false });
-    this.covered = new Chart(this.coveragePlace, { label: "Chart of the rolling coverage", height: 150, size: 50, zoom: false, range: () => [0, 1.02] });
+    this.covered = new Chart(this.coveragePlace, { label: "Chart of the rolling coverage", height: 150, size: 50, zoom: false, range: () => [0, 1.02], form: percent });
     this.charts = [this.main, this.errors, this.covered];
   }
 
@@ -212,7 +212,7 @@ export class MachineView {
     const details = this.details;
     if (!details) return;
     const { history, forecast, earlier, time_kind: kind } = details;
-    this.heading.textContent = details.name;
+    this.heading.textContent = plainly(details.name);
     this.badge.dataset.health = details.health;
     this.badge.replaceChildren(sign(details.health), document.createTextNode(STATES[details.health].word));
     this.counted.textContent = `${details.n_rows.toLocaleString("en-GB")} rows learnt, last one ${time(history.time[history.time.length - 1], kind)}`;
@@ -314,7 +314,15 @@ export class MachineView {
       const all = Array.from({ length: n }, (_, k) => k + 1).filter((k) => n <= 24 || k % Math.ceil(n / 24) === 0 || k === n);
       if (this.riskSteps.options.length !== all.length) {
         this.riskSteps.replaceChildren(...all.map((k) => make("option", { value: k, text: kind === "rows" ? `${k} rows` : span(k * step, kind) })));
+        this.riskUntil = isDate(kind);
         this.riskSteps.value = String(all[all.length - 1]);
+      }
+    }
+    if (this.riskUntil) {
+      // Which time that is, as rows come.
+      for (const option of this.riskSteps.options) {
+        const at = forecast.time[option.value - 1];
+        option.textContent = `${span(at - forecast.made, kind)}, by ${time(at, kind, at - forecast.made < 72000 ? "clock" : "both")}`;
       }
     }
     if (this.riskValue.value === "" && document.activeElement !== this.riskValue) {

@@ -1,6 +1,6 @@
 // The tiles: only those on the screen exist, and only those are asked for.
 
-import { STATES, colour, make, number, sign, time } from "./format.js";
+import { STATES, colour, make, number, plainly, sign } from "./format.js";
 
 export class Tiles {
   constructor(grid, { onRange, link }) {
@@ -102,8 +102,8 @@ export class Tiles {
     element.dataset.version = `${tile.version} ${tile.health}`;
     element.dataset.health = tile.health;
     const [name, badge] = element.firstChild.children;
-    name.textContent = tile.name;
-    name.title = tile.name;
+    name.textContent = plainly(tile.name);
+    name.title = plainly(tile.name);
     badge.replaceChildren(sign(tile.health), document.createTextNode(state.word));
     const [first, ...others] = Object.entries(tile.values);
     const unit = (column) => this.about.units[column] || "";
@@ -114,7 +114,7 @@ export class Tiles {
       make("span", { class: "big", text: number(first ? first[1] : null) }, make("span", { class: "unit", text: unit(first && first[0]) })),
       make("span", { class: "small", text: short[0] || "", title: words.join(", ") }));
     const said = Object.entries(tile.values).map(([column, value]) => `${column} ${number(value)} ${unit(column)}`);
-    element.setAttribute("aria-label", `${tile.name}: ${state.word}. ${said.join(", ")}. ${tile.alarm || ""}`.trim());
+    element.setAttribute("aria-label", `${plainly(tile.name)}: ${state.word}. ${said.join(", ")}. ${tile.alarm || ""}`.trim());
     this.draw(element.lastChild, tile);
   }
 

@@ -229,7 +229,8 @@ def docs_html() -> str:
     return (
         '<!doctype html><html lang="en"><head><meta charset="utf-8"><title>momostream interface</title>'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        '<link rel="icon" href="static/icon.svg" type="image/svg+xml"><link rel="stylesheet" href="static/docs.css"></head><body><main><h1>Interface</h1>'
+        '<link rel="icon" href="static/icon.svg" type="image/svg+xml">'
+        '<link rel="stylesheet" href="static/docs.css"></head><body><main><h1>Interface</h1>'
         '<p><a href="openapi.json">openapi.json</a> describes the same for programs. <code>GET /events</code> is a '
         "stream of server-sent events for the page. <a href='./'>The page</a>.</p>"
         f"{''.join(parts)}</main></body></html>"

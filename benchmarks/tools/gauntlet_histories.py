@@ -88,7 +88,9 @@ class RegressorHistory(History):
         r = self.random
         row = {key: self.value() for key in r.sample(INPUTS, r.choice([0, 1, 2, 3, 4, 5]))}
         if self.clock == "t" and r.random() < 0.9:
-            self.time += timedelta(seconds=r.choice([1.0, 1.0, 0.1, 3600.0, 0.0, -5.0, 1e8]))
+            seconds = r.choice([1.0, 1.0, 0.1, 3600.0, 0.0, -5.0, 1e8])
+            # In thousands of calls, jumps of three years would lead beyond all dates.
+            self.time += timedelta(seconds=seconds if self.time.year < 9900 else min(seconds, 1.0))
             extreme = [datetime(1, 1, 1), datetime(9999, 12, 31, 23, 59, 59), datetime(9999, 12, 31, tzinfo=UTC)]
             times = [self.time, pd.Timestamp(self.time), np.datetime64(self.time), self.time.timestamp(), None, pd.NaT]
             row["t"] = r.choice(extreme) if r.random() < 0.03 else r.choice(times)

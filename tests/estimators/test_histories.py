@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from unittest.mock import patch
 
 import numpy as np
@@ -85,6 +86,14 @@ def test_a_life_whose_twin_differs_is_told(monkeypatch):
     monkeypatch.setattr(MonitorHistory, "make_twin", lambda self: make_twin(self) or vars(self.twin).update(is_twin=1))
     with pytest.raises(HistoryError, match=r"monitor 0, call \d+ .*twin by"):
         life("monitor", 0, 2000)
+
+
+def test_times_of_a_life_stay_dates():
+    found = LIVES["regressor"](1, 10, LONG)
+    found.clock, found.time = "t", datetime(9899, 12, 31)
+    for _ in range(2000):
+        found.x()
+    assert found.time.year < 9910
 
 
 def test_a_constant_of_nothing_has_no_size():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
 import re
@@ -102,6 +103,9 @@ def _serve_farm(farm: Farm, requests: dict[str, ServedRequest]) -> None:
         _log.warning(warning)
     _log.info("page: %s", server.address)
     import_models()
+    # What was imported stays: looking through it for garbage again and again would make rows wait.
+    gc.collect()
+    gc.freeze()
     workers = [
         FeedWorker(state, requests[state.name].opener(farm), _book_path(requests[state.name].storing.store))
         for state in states

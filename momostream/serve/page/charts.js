@@ -107,7 +107,7 @@ export class Chart {
   options(kind, series, bands) {
     const width = Math.max(this.root.clientWidth, 120);
     return {
-      width, height: this.height, padding: [10, 12, 0, 0],
+      width, height: this.height, padding: [10, 18, 0, 0],
       scales: { x: { time: false }, y: this.range ? { range: this.range } : {} },
       axes: axes(kind, this.size, this.form),
       legend: { show: false },

@@ -1,15 +1,15 @@
 """What a served farm bears: load, kills, strange requests, and how soon its page is there.
 
-    python -m benchmarks.serve [load | memory | throughput | kills | schema | demo ...] [--quick]
+    python -m benchmarks.serve [load | memory | throughput | kills | database | schema | demo ...] [--quick]
 
 `load` runs 500 machines at one row each per ten seconds, half over HTTP and half over MQTT, with 20 open pages: first
 some minutes (``--minutes``) of rows as fast as they are learnt, then some (``--seconds``) in real time, for the time
 from a row to its forecast; then it times the page. `memory` runs an hour of rows of 100 machines as fast as they are
 learnt, and then some hours of 20 machines whose models keep a window of rows. `throughput` compares pushes of 1,000
 rows with ``momostream run`` over the same rows in a file. `kills` ends the server by SIGKILL while a client pushes and
-retries. `schema` lets schemathesis try the interface by its OpenAPI document. `demo` times ``momostream demo`` up to
-the address of its page. All traffic is on 127.0.0.1. Goes to ``results/serve.md``, which shows the newest of each
-trial. A full run takes an hour.
+retries, `database` also the PostgreSQL that its forecasts go to. `schema` lets schemathesis try the interface by its
+OpenAPI document. `demo` times ``momostream demo`` up to the address of its page. All traffic is on 127.0.0.1. Goes to
+``results/serve.md``, which shows the newest of each trial. A full run takes an hour.
 """
 
 from __future__ import annotations
@@ -34,12 +34,13 @@ import httpx
 
 from benchmarks.data import ROOT
 from benchmarks.harness import RESULTS, about, keep_result, kept_results, one_thread, write_results
+from benchmarks.tools.postgres import missing_postgres
 from benchmarks.tools.serve_farm import Server, push_until_accepted, simulated_row
-from benchmarks.tools.serve_kills import kill_trial
+from benchmarks.tools.serve_kills import kill_database_trial, kill_trial
 from benchmarks.tools.serve_load import Load, growth
 from benchmarks.tools.serve_report import report
 
-PARTS = ("load", "memory", "throughput", "kills", "schema", "demo")
+PARTS = ("load", "memory", "throughput", "kills", "database", "schema", "demo")
 # The short forms of the others are among the tests, or take a minute.
 QUICK_PARTS = ("load",)
 THROUGHPUT_FARM = """
@@ -186,6 +187,13 @@ def kills(folder: Path, quick: bool) -> dict[str, Any]:
     return kill_trial(folder, 2 if quick else 50)
 
 
+def database(folder: Path, quick: bool) -> dict[str, Any]:
+    """20 kills with PostgreSQL as output, which is killed too."""
+    if (missing := missing_postgres()) is not None:
+        raise SystemExit(missing)
+    return kill_database_trial(folder, 2 if quick else 20)
+
+
 def schema(folder: Path, quick: bool) -> dict[str, Any]:
     """Requests of schemathesis by the OpenAPI document of a server that has rows."""
     server = Server(folder, SCHEMA_FARM)
@@ -240,7 +248,8 @@ def demo(folder: Path, quick: bool) -> dict[str, Any]:
 
 
 TRIALS: dict[str, Callable[..., dict[str, Any]]] = {
-    "load": load, "memory": memory, "throughput": throughput, "kills": kills, "schema": schema, "demo": demo,
+    "load": load, "memory": memory, "throughput": throughput, "kills": kills, "database": database, "schema": schema,
+    "demo": demo,
 }  # fmt: skip
 
 

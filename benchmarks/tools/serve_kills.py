@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import random
 import time
@@ -12,10 +13,11 @@ from typing import Any
 
 import httpx
 
+from benchmarks.tools.postgres import Postgres
 from benchmarks.tools.serve_farm import Server, push_until_accepted, value_of
 from momostream.storage.store import Store
 
-__all__ = ["KILL_FARM", "contents", "kill_trial", "turbine_row"]
+__all__ = ["KILL_FARM", "contents", "kill_database_trial", "kill_trial", "turbine_row"]
 
 # Of the tests as well.
 KILL_FARM = """
@@ -74,7 +76,47 @@ def kill_trial(folder: Path, n_kills: int, seed: int = 0) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _push_all(server: Server, n_rows: int, n_kills: int, rng: random.Random) -> None:
+def kill_database_trial(folder: Path, n_kills: int, seed: int = 0) -> dict[str, Any]:
+    """As `kill_trial`, with forecasts and alarms in PostgreSQL: the server, the database, or both are killed."""
+    n_rows = max(50, ROWS_PER_KILL * n_kills)
+    began = time.monotonic()
+    found = []
+    with Postgres() as database:
+        for name, kills in (("quiet", 0), ("killed", n_kills)):
+            tables = {"output": f"{name}_forecasts", "alarms": f"{name}_alarms"}
+            more = [f"{key} = {json.dumps(database.url(table=table))}" for key, table in tables.items()]
+            server = Server(folder / name, "\n".join([KILL_FARM, *more]))
+            _push_all(server, n_rows, kills, random.Random(seed), database, tables)
+            with Store(folder / name / "north.db", read_only=True) as store:
+                learnt = store.rows()
+            found.append((*(database.rows(query) for query in _queries(tables)), learnt))
+    quiet, killed = found
+    numbers = [(number, step, target) for number, step, target, *_ in killed[0]]
+    return {
+        "kills": n_kills, "rows": n_rows * len(KEYS), "seconds": time.monotonic() - began,
+        "forecasts": len({number for number, *_ in quiet[0]}), "alarms": len(quiet[1]),
+        "each_row_once": killed[2] == dict.fromkeys(KEYS, n_rows) and len(numbers) == len(set(numbers)),
+        "same_forecasts": quiet[0] == killed[0], "same_alarms": quiet[1] == killed[1], "same": quiet == killed,
+    }  # fmt: skip
+
+
+def _queries(tables: dict[str, str]) -> tuple[str, str]:
+    """What the tables of forecasts and alarms hold, in order."""
+    values = "number, step, target, key, row, time, mean, lower, upper"
+    return (
+        f"SELECT {values} FROM {tables['output']} ORDER BY number, step, target",
+        f"SELECT number, key, row, time, target, value, alarm::text FROM {tables['alarms']} ORDER BY number",
+    )
+
+
+def _push_all(
+    server: Server,
+    n_rows: int,
+    n_kills: int,
+    rng: random.Random,
+    database: Postgres | None = None,
+    tables: dict[str, str] | None = None,
+) -> None:
     kill_after = set(rng.sample(range(2, n_rows), n_kills))
     server.start(wait=False)
     try:
@@ -83,15 +125,40 @@ def _push_all(server: Server, n_rows: int, n_kills: int, rng: random.Random) -> 
                 push_until_accepted(client, _batch(n))
                 if n in kill_after:
                     time.sleep(rng.uniform(0.0, 0.5))
-                    server.kill()
-                    server.start(wait=False)
+                    _kill(server, database, rng)
             _wait_until_learnt(server, n_rows * len(KEYS))
+            if database is not None and tables is not None:
+                _wait_until_sent(database, tables["output"], n_rows * len(KEYS))
         if code := server.stop():
             raise RuntimeError(f"ended with {code}: {server.log}")
     finally:
         assert server.process is not None
         server.process.kill()
         server.process.wait(10)
+
+
+def _kill(server: Server, database: Postgres | None, rng: random.Random) -> None:
+    """Kill the server; with a database, that one, the other, or both."""
+    which = "server" if database is None else rng.choice(["server", "database", "both"])
+    if which != "server":
+        assert database is not None
+        database.kill()
+    if which != "database":
+        server.kill()
+        server.start(wait=False)
+    if which != "server":
+        assert database is not None
+        time.sleep(rng.uniform(0.0, 1.0))
+        database.start()
+
+
+def _wait_until_sent(database: Postgres, table: str, n: int) -> None:
+    until = time.monotonic() + 120.0
+    while time.monotonic() < until:
+        if database.rows(f"SELECT count(DISTINCT number) FROM {table}")[0][0] >= n:
+            return
+        time.sleep(0.2)
+    raise RuntimeError(f"{n} forecasts did not get into {table} in time")
 
 
 def _wait_until_learnt(server: Server, n: int) -> None:

@@ -16,7 +16,14 @@ def report(results: list[dict[str, Any]]) -> str:
     """The newest result of each trial as a page."""
     newest = {result["kind"]: result for result in results}
     parts, verdicts = ["# A served farm", origin("serve", list(newest.values()))], []
-    trials = {"load": _load, "memory": _memory, "throughput": _throughput, "kills": _kills, "schema": _schema}
+    trials = {
+        "load": _load,
+        "memory": _memory,
+        "throughput": _throughput,
+        "kills": _kills,
+        "database": _database,
+        "schema": _schema,
+    }
     for kind, lines in trials.items():
         if kind in newest:
             said, found = lines(newest[kind])
@@ -109,6 +116,17 @@ def _kills(result: dict[str, Any]) -> tuple[list[str], list[str]]:
         f"accepted, beside an undisturbed run with {result['forecasts']:,} forecasts and {result['alarms']} alarms.",
     ]
     words = f"{result['kills']} kills: each row once, forecasts and alarms as in the undisturbed run"
+    return said, [_verdict(result["same"] and result["each_row_once"], words)]
+
+
+def _database(result: dict[str, Any]) -> tuple[list[str], list[str]]:
+    said = [
+        "## Kills with PostgreSQL",
+        f"Forecasts and alarms went to PostgreSQL, and {result['kills']} times the server, the database or both got a "
+        f"SIGKILL while a client pushed {result['rows']:,} rows, beside an undisturbed run with "
+        f"{result['forecasts']:,} forecasts and {result['alarms']} alarms in the database.",
+    ]
+    words = f"{result['kills']} kills with PostgreSQL: each row once, its tables as in the undisturbed run"
     return said, [_verdict(result["same"] and result["each_row_once"], words)]
 
 

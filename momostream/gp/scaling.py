@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -17,15 +19,24 @@ CONSTANT_SCALE = 1e-3
 
 def standardisation(Y: Array) -> tuple[Array, Array]:
     """Offset and scale of each target from its observed rows; never zero, never NaN."""
-    count = (~np.isnan(Y)).sum(axis=0)
-    offset = np.where(count > 0, np.nansum(Y, axis=0) / np.maximum(count, 1), 0.0)
-    scale = np.sqrt(np.nansum((Y - offset) ** 2, axis=0) / np.maximum(count, 1))
+    total, n = Y.sum(axis=0), len(Y)
+    # A sum is the cheapest way to find a NaN; what follows has the bits of the other way.
+    is_complete = n > 0 and not math.isnan(total.sum())
+    if is_complete:
+        offset = total / n
+        scale = np.sqrt(((Y - offset) ** 2).sum(axis=0) / n)
+    else:
+        count = (~np.isnan(Y)).sum(axis=0)
+        offset = np.where(count > 0, np.nansum(Y, axis=0) / np.maximum(count, 1), 0.0)
+        scale = np.sqrt(np.nansum((Y - offset) ** 2, axis=0) / np.maximum(count, 1))
     size = np.abs(offset)
     # Round-off of a large constant is not variation.
     constant = scale <= 1e-13 * size
-    # A constant of nothing, or so near to it that its share is no number, has no size.
-    scale[constant] = CONSTANT_SCALE * np.where(size > SMALLEST, size, 1.0)[constant]
-    scale[count == 0] = 1.0
+    if constant.any():
+        # A constant of nothing, or so near to it that its share is no number, has no size.
+        scale[constant] = CONSTANT_SCALE * np.where(size > SMALLEST, size, 1.0)[constant]
+    if not is_complete:
+        scale[count == 0] = 1.0
     return offset, scale
 
 

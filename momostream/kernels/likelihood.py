@@ -9,7 +9,7 @@ from momostream.kernels.covariance import add_linear_gradient, gram_and_slope, l
 from momostream.kernels.dense import factorise_dense, invert_dense
 from momostream.kernels.scalar import NU0, OK, SCALE0, dot
 
-__all__ = ["profiled_likelihood", "search_direction"]
+__all__ = ["negative_posterior", "profiled_likelihood", "search_direction"]
 
 
 @kernel(f8(i8, f8, f8, ro(2), ro(2), rw(2), rw(2), rw(2), rw(1), rw(1)))
@@ -51,6 +51,33 @@ def profiled_likelihood(kind, linear, noise, T, R, K, G, A, scratch, gradient):
     for k in range(gradient.shape[0]):
         gradient[k] = -gradient[k]
     return value
+
+
+@kernel(
+    f8(i8, i8, f8, ro(1), ro(2), ro(2), ro(1), ro(1), rw(2), rw(2), rw(2), rw(2), rw(1), rw(1))
+)  # fmt: skip
+def negative_posterior(kind, is_linear, least_noise, theta, X, R, centre, width, T, K, G, A, scratch, gradient):
+    """Negative log posterior of packed log-parameters, up to a constant, and its `gradient`; NaN if there is no factor.
+
+    `X` (n, D) are rows, `R` (P, n) targets, `centre` and `width` those of the Gaussian prior. `T` (D, n) and the rest
+    are scratch as in `profiled_likelihood`.
+    """
+    D = X.shape[1]
+    for k in range(D):
+        inverse = math.exp(-theta[k])
+        t = T[k]
+        for i in range(X.shape[0]):
+            t[i] = X[i, k] * inverse
+    above = math.exp(theta[D])
+    linear = math.exp(theta[D + 1]) if is_linear > 0 else 0.0
+    value = profiled_likelihood(kind, linear, above + least_noise, T, R, K, G, A, scratch, gradient)
+    gradient[D] *= above
+    total = 0.0
+    for k in range(theta.shape[0]):
+        away = (theta[k] - centre[k]) / width[k]
+        total += away * away
+        gradient[k] = away / width[k] - gradient[k]
+    return 0.5 * total - value
 
 
 @kernel(i8(f8, f8, f8, f8))

@@ -15,7 +15,7 @@ from momostream.batch.region import NU0, SCALE0, Region
 from momostream.gp import tuning
 from momostream.gp.covariance import KERNELS, LEAST_NOISE, Covariance, input_std
 from momostream.gp.scaling import standardisation
-from momostream.gp.tuning import TuningJob, log_likelihood, tune
+from momostream.gp.tuning import ResumableTuner, TuningJob, log_likelihood, tune
 from tests import naive
 
 TEXTS = [*KERNELS, *(f"{name}+linear" for name in KERNELS)]
@@ -357,3 +357,16 @@ def test_a_constant_input_keeps_its_prior():
     X[:, 1] = 7.0
     job = draw(X, Y)
     assert job.run()[1] == pytest.approx(job.prior.centre[1], abs=1e-6)
+
+
+@pytest.mark.parametrize("name", ["rbf", "matern32+linear"])
+def test_a_step_of_a_search_takes_the_objective_of_all(name):
+    """Few rows in one compiled call: the same objective and gradient."""
+    covariance, rng = Covariance.parse(name), np.random.default_rng(0)
+    X, R = rng.normal(size=(20, 3)), rng.normal(size=(20, 2))
+    prior = covariance.prior(np.ones(3))
+    theta = prior.centre + 0.3 * rng.normal(size=len(prior.centre))
+    found = ResumableTuner(covariance, X, R, prior, theta, 5)._evaluate(theta)
+    expected = tuning._objective(covariance, theta, X, R, prior)
+    assert_allclose(found[0], expected[0], rtol=1e-12)
+    assert_allclose(found[1], expected[1], rtol=1e-10, atol=1e-12)

@@ -38,7 +38,8 @@ def keep(figure: Figure, name: str, dpi: int = 110) -> None:
 def shrink(path: Path, n_colours: int = N_COLOURS) -> None:
     """Save a picture with few colours."""
     with Image.open(path) as image:
-        small = image.convert("RGB").quantize(n_colours, dither=Image.Dither.NONE)
+        # Without kmeans, a colour of few pixels, such as that of a sign, becomes another one.
+        small = image.convert("RGB").quantize(n_colours, kmeans=4, dither=Image.Dither.NONE)
     small.save(path, optimize=True)
 
 

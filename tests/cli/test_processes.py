@@ -55,7 +55,7 @@ def test_ctrl_c_commits_and_reports_it(turbine, number):
     # While no rows arrive, earlier rows are committed soon.
     wait_for(lambda: Path("out.csv").exists() and len(lines_of("out.csv")) == 40)
     process.send_signal(number)
-    told = process.communicate(timeout=60)[1].decode()
+    told = process.communicate(timeout=600)[1].decode()
     # A service manager that stops a run by SIGTERM shall not see a failure.
     assert process.returncode == (0 if number == signal.SIGTERM else 130)
     assert "stopped after row 40, saved in run.db; run the same command to resume" in told
@@ -91,7 +91,7 @@ def test_a_file_that_grows_is_followed(turbine):
         file.write(b"".join(lines[31:51]) + lines[51][:20])
     wait_for(lambda: len(lines_of("out.csv")) == 50)
     process.send_signal(signal.SIGINT)
-    told = process.communicate(timeout=60)[1].decode()
+    told = process.communicate(timeout=600)[1].decode()
     assert process.returncode == 130 and "stopped after row 50, saved in run.db" in told
     Path("growing.csv").write_bytes(text)
     assert "resuming after row 50" in call(*command)[1]

@@ -11,7 +11,7 @@ needs_openssl = pytest.mark.skipif(shutil.which("openssl") is None, reason="need
 
 
 def _openssl(*arguments):
-    subprocess.run(["openssl", *map(str, arguments)], check=True, capture_output=True, timeout=30)
+    subprocess.run(["openssl", *map(str, arguments)], check=True, capture_output=True, timeout=600)
 
 
 def make(folder):

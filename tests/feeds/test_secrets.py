@@ -36,7 +36,7 @@ def locked(made, tmp_path_factory):
     """A mosquitto that wants TLS, a certificate of the client, a user and a password."""
     folder = tmp_path_factory.mktemp("locked")
     passwords = folder / "passwords"
-    subprocess.run(["mosquitto_passwd", "-b", "-c", passwords, "ann", PASSWORD], check=True, timeout=30)
+    subprocess.run(["mosquitto_passwd", "-b", "-c", passwords, "ann", PASSWORD], check=True, timeout=600)
     settings = [
         *(f"cafile {made / 'ca.pem'}", f"certfile {made / 'server.pem'}", f"keyfile {made / 'server.key'}"),
         *("require_certificate true", "allow_anonymous false", f"password_file {passwords}"),
@@ -224,5 +224,5 @@ def test_the_command_rejects_a_password_among_its_arguments(tmp_path):
         "-n",
         "3",
     ]
-    done = subprocess.run([*command, "--store", tmp_path / "a.db"], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([*command, "--store", tmp_path / "a.db"], capture_output=True, text=True, timeout=600)
     assert done.returncode == 1 and "FEED contains a password" in done.stderr and PASSWORD not in done.stderr

@@ -143,7 +143,7 @@ class Machine:
         self._slots = min(N_WAITING, n_steps) + 1
         self._waiting: Array32 = np.empty((0, 3, n_steps, n_targets), np.float32)
         self._origins = np.empty((0, 2 + n_targets))
-        self._next_slot = 0
+        self._next_slot, self._kept_at = 0, math.nan
 
     # ------------------------------------------------------------------ rows
 
@@ -222,8 +222,12 @@ class Machine:
             # A span of time is known in steps once the step of the feed is, which may change.
             self._make_slots(len(predicted.mean))
         every = -(-len(predicted.mean) // (self._slots - 1))
-        if not interval or interval <= 0.0 or (self.n_rows + self.n_known) % every:
+        if not interval or interval <= 0.0:
             return
+        # By time, not by rows: forecasts need not be made at every row.
+        if -0.5 < (at - self._kept_at) / interval < every - 0.5:
+            return
+        self._kept_at = at
         if len(self._origins) < self._slots:
             self._waiting = np.concatenate([self._waiting, np.empty((1, *self._waiting.shape[1:]), np.float32)])
             self._origins = np.concatenate([self._origins, np.empty((1, self._origins.shape[1]))])

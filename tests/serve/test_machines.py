@@ -201,3 +201,15 @@ def test_values_that_are_missing_are_not_scored():
         "power": {"rmse": 1.0, "naive": 0.0, "coverage": 1.0},
         "wind": {"rmse": 3.0, "naive": 0.0, "coverage": 1.0},
     }
+
+
+@pytest.mark.parametrize(("every", "horizon"), [(1, 5), (4, 24), (7, 24), (24, 24), (5, 48)])
+def test_forecasts_that_are_made_now_and_then_are_scored(every, horizon):
+    machine = Machine("T1", Plan(("power",), (), None, horizon, every=every, key="k"), 300)
+    mean = np.ones((horizon, 1))
+    for n in range(1, 200):
+        predicted = PredictedValues(mean, mean - 0.5, mean + 0.5, None, None) if n % every == 1 % every else None
+        machine.add(Row(n, n, None, {"power": 2.0}, "T1"), predicted)
+    assert machine.scores["power"] == {"rmse": 1.0, "naive": 0.0, "coverage": 0.0}
+    assert machine.earlier() is not None
+    assert len(machine._origins) <= N_WAITING + 1

@@ -80,7 +80,7 @@ export function time(value, kind, what = "both") {
   if (what === "clock") return clock.format(at);
   if (what === "seconds") return seconds.format(at);
   if (what === "day") return day.format(at);
-  return `${day.format(at)}, ${clock.format(at)}`;
+  return `${day.format(at)}, ${(what === "exact" ? seconds : clock).format(at)}`;
 }
 
 export const isDate = (kind) => typeof kind === "string" && kind.startsWith("date and time");
@@ -88,7 +88,7 @@ export const isDate = (kind) => typeof kind === "string" && kind.startsWith("dat
 export function span(seconds, kind) {
   if (!isDate(kind)) return number(seconds);
   const size = Math.abs(seconds);
-  if (size < 90) return `${Math.round(size)} s`;
+  if (size < 90) return `${size < 10 ? number(size) : Math.round(size)} s`;
   if (size < 5400) return `${Math.round(size / 60)} min`;
   if (size < 129600) return `${number(Math.round(size / 360) / 10)} h`;
   return `${number(Math.round(size / 8640) / 10)} days`;

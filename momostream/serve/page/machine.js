@@ -43,6 +43,14 @@ export class MachineView {
     this.id = null;
   }
 
+  // A time of this machine: to the second where rows come that often.
+  at(value, short = false) {
+    const { history, time_kind: kind } = this.details;
+    const n = history.time.length;
+    const fine = n > 1 && history.time[n - 1] - history.time[n - 2] < 60;
+    return time(value, kind, short ? (fine ? "seconds" : "clock") : (fine ? "exact" : "both"));
+  }
+
   unit() {
     return this.about.units[this.target] ? ` ${this.about.units[this.target]}` : "";
   }
@@ -104,7 +112,7 @@ export class MachineView {
     return { card, strip, ends, list };
   }
 
-  drawShares(kind) {
+  drawShares() {
     for (const name of ["weights", "relevance"]) {
       const { strip, ends, list } = this[name], found = this.details[name];
       const empty = !found.time.length;
@@ -114,7 +122,7 @@ export class MachineView {
         continue;
       }
       const places = [found.time[0], found.time[found.time.length - 1]];
-      ends.replaceChildren(...places.map((at) => make("span", { text: time(at, kind) })));
+      ends.replaceChildren(...places.map((at) => make("span", { text: this.at(at) })));
       drawShares(strip, list, found);
     }
   }
@@ -147,7 +155,7 @@ export class MachineView {
     }
     const bars = make("canvas", { class: "bars", "aria-hidden": "true" });
     const sum = this.riskWhose.value === "all";
-    const until = found.times.length ? time(found.times[found.times.length - 1], this.details && this.details.time_kind) : "";
+    const until = found.times.length ? this.at(found.times[found.times.length - 1]) : "";
     const words = sum
       ? `by ${until}, for the sum of ${found.machines} machines that are independent; ${chance(found.together)} if they move together. The truth usually lies between.`
       : `by ${until}. From ${found.paths.toLocaleString("en-GB")} joint paths; the bars show the chance by each step.`;
@@ -215,10 +223,10 @@ export class MachineView {
     this.heading.textContent = plainly(details.name);
     this.badge.dataset.health = details.health;
     this.badge.replaceChildren(sign(details.health), document.createTextNode(STATES[details.health].word));
-    this.counted.textContent = `${details.n_rows.toLocaleString("en-GB")} rows learnt, last one ${time(history.time[history.time.length - 1], kind)}`;
+    this.counted.textContent = `${details.n_rows.toLocaleString("en-GB")} rows learnt, last one ${this.at(history.time[history.time.length - 1])}`;
     this.drawMain(kind, history, forecast, earlier);
     this.drawScores(kind, history, details.scores);
-    this.drawShares(kind);
+    this.drawShares();
     if (forecast && this.riskSteps) this.fillRisk(forecast, history, kind);
     this.read(null);
   }
@@ -260,7 +268,7 @@ export class MachineView {
     this.limits = limits([seen, ...(forecast ? [forecast.targets[target].mean] : []), ...(earlier ? [earlier.targets[target].mean] : [])]);
     this.main.set(kind, series, bands, data);
     this.shown = { data, n: series.length };
-    const next = forecast && this.about.horizon !== null ? this.sentence(forecast, kind) : "";
+    const next = forecast && this.about.horizon !== null ? this.sentence(forecast) : "";
     this.place.setAttribute("aria-label", `Chart of ${target}. Newest value ${number(past.value[last])}${this.unit()}. ${next}`);
   }
 
@@ -271,20 +279,20 @@ export class MachineView {
     return [Math.max(low - room, this.limits[0]), Math.min(high + room, this.limits[1])];
   }
 
-  sentence(forecast, kind) {
+  sentence(forecast) {
     const fan = forecast.targets[this.target], last = fan.mean.length - 1;
-    return `Forecast for ${time(forecast.time[last], kind)}: ${number(fan.mean[last])}${this.unit()}, ${percent(forecast.level)} between ${number(fan.lower[last])} and ${number(fan.upper[last])}.`;
+    return `Forecast for ${this.at(forecast.time[last])}: ${number(fan.mean[last])}${this.unit()}, ${percent(forecast.level)} between ${number(fan.lower[last])} and ${number(fan.upper[last])}.`;
   }
 
   // The values under the cursor in words; without a cursor, the newest and the last of the forecast.
   read(index) {
     if (!this.shown || !this.details) return;
-    const { data, n } = this.shown, kind = this.details.time_kind;
+    const { data, n } = this.shown;
     if (index === null) {
       const { history, forecast } = this.details, past = history.targets[this.target];
       const last = history.time.length - 1;
-      const words = forecast && this.about.horizon !== null ? this.sentence(forecast, kind) : "";
-      this.readout.replaceChildren(make("b", { text: `${number(past.value[last])}${this.unit()}` }), document.createTextNode(` at ${time(history.time[last], kind)}. ${words}`));
+      const words = forecast && this.about.horizon !== null ? this.sentence(forecast) : "";
+      this.readout.replaceChildren(make("b", { text: `${number(past.value[last])}${this.unit()}` }), document.createTextNode(` at ${this.at(history.time[last])}. ${words}`));
       return;
     }
     const at = (k) => (k <= n ? data[k][index] : null);
@@ -293,7 +301,7 @@ export class MachineView {
     if (this.about.horizon === null && at(2) !== null) said.push(`predicted ${number(at(2))}, ${percent(this.about.level)} between ${number(at(3))} and ${number(at(4))}`);
     if (this.about.horizon !== null && at(1) === null && at(2) !== null) said.push(`forecast ${number(at(2))}, 90 % between ${number(at(3))} and ${number(at(4))}`);
     if (this.about.horizon !== null && n > 6 && at(7) !== null && at(7) !== undefined) said.push(`forecast a while ago ${number(at(7))}, ${percent(this.about.level)} between ${number(at(8))} and ${number(at(9))}`);
-    this.readout.replaceChildren(make("b", { text: time(data[0][index], kind) }), document.createTextNode(`: ${said.join("; ")}`));
+    this.readout.replaceChildren(make("b", { text: this.at(data[0][index]) }), document.createTextNode(`: ${said.join("; ")}`));
   }
 
   drawScores(kind, history, scores) {
@@ -322,7 +330,7 @@ export class MachineView {
       // Which time that is, as rows come.
       for (const option of this.riskSteps.options) {
         const at = forecast.time[option.value - 1];
-        option.textContent = `${span(at - forecast.made, kind)}, by ${time(at, kind, at - forecast.made < 72000 ? "clock" : "both")}`;
+        option.textContent = `${span(at - forecast.made, kind)}, by ${this.at(at, at - forecast.made < 72000)}`;
       }
     }
     if (this.riskValue.value === "" && document.activeElement !== this.riskValue) {

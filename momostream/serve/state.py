@@ -306,7 +306,9 @@ class FeedState:
         if forecast is not None and self.plan.horizon is not None:
             fan = forecast["targets"][target]
             every = max(1, len(fan["mean"]) // 20)
-            tile["fan"] = {side: fan[side][every - 1 :: every] for side in ("mean", "lower", "upper")}
+            # Steps that have come: forecasts need not be made at every row.
+            begin = sum(at <= machine.last_time for at in forecast["time"]) + every - 1
+            tile["fan"] = {side: fan[side][begin::every] for side in ("mean", "lower", "upper")}
             tile["every"] = every
         found = Tile(tile)
         self._tiles[machine.id] = tile["version"], state, found

@@ -15,8 +15,10 @@ from momostream.distributions.predicted import PredictedValues
 from momostream.feeds.formats import Row
 from momostream.runs.plan import Plan
 from momostream.serve.alarms import CALM_ROWS, CRITICAL_ROWS, AlarmFolder
+from momostream.serve.config import FeedConfig
 from momostream.serve.machines import N_WAITING, SCORE_ROWS, Machine, RowRing
 from momostream.serve.shares import Shares
+from momostream.serve.state import FeedState
 
 
 def test_a_ring_is_a_deque():
@@ -213,3 +215,14 @@ def test_forecasts_that_are_made_now_and_then_are_scored(every, horizon):
     assert machine.scores["power"] == {"rmse": 1.0, "naive": 0.0, "coverage": 0.0}
     assert machine.earlier() is not None
     assert len(machine._origins) <= N_WAITING + 1
+
+
+def test_the_fan_of_a_tile_begins_after_the_newest_row():
+    state = FeedState(FeedConfig("north"), 50)
+    state.plan = Plan(("power",), (), None, 12, every=4, key="k")
+    machine, mean = Machine("T1", state.plan, 50), np.arange(1.0, 13.0)[:, np.newaxis]
+    for n in range(1, 15):
+        predicted = PredictedValues(mean, mean - 1.0, mean + 1.0, None, None) if n == 1 else None
+        machine.add(Row(n, n, None, {"power": 0.0}, "T1"), predicted)
+        machine.version = n
+        assert state.tile(machine, "ok").data["fan"]["mean"] == list(range(n, 13))

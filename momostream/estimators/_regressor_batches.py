@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 __all__ = ["RegressorBatches", "seconds_of"]
 
 Array = NDArray[np.float64]
+Flags = NDArray[np.bool_]
 # Naive dates are in UTC.
 EPOCH = datetime(1970, 1, 1)
 
@@ -38,7 +39,7 @@ class RegressorBatches(StreamingEstimator):
     _model: StreamModel | None
     _time: float
 
-    def _learn(self, x: Array, y: Array, time: float | None) -> None:
+    def _learn(self, x: Array, y: Array, time: float | None, is_spoiled: bool = False) -> None:
         """Learn a row whose targets are on the scale of the model."""
         raise NotImplementedError
 
@@ -67,13 +68,15 @@ class RegressorBatches(StreamingEstimator):
                 self._learn_rows(*rows)
             else:
                 # The detector must see every row.
-                points, targets, times = rows
+                points, targets, times, is_spoiled = rows
                 for i, (x, y) in enumerate(zip(points, targets, strict=True)):
-                    self._learn(x, y, None if times is None else times[i])
+                    self._learn(x, y, None if times is None else times[i], bool(is_spoiled[i]))
 
-    def _learn_rows(self, points: Array, targets: Array, times: Array | None, thorough: bool = False) -> None:
+    def _learn_rows(
+        self, points: Array, targets: Array, times: Array | None, is_spoiled: Flags, thorough: bool = False
+    ) -> None:
         assert self._model is not None
-        self._model.learn_many(points, targets, times, thorough)
+        self._model.learn_many(points, targets, times, thorough, is_spoiled)
         if times is not None:
             self._time = float(times[-1])
 
@@ -171,10 +174,11 @@ class RegressorBatches(StreamingEstimator):
             X = X.drop(columns=[self.clock])
         return X, times
 
-    def _read_frames(self, X: Any, Y: Any) -> tuple[Array, Array, Array | None] | None:
+    def _read_frames(self, X: Any, Y: Any) -> tuple[Array, Array, Array | None, Flags] | None:
         """Inputs, targets (on the scale of the model) and times of the rows that have a target; None if none has.
 
-        New columns are registered after everything has been checked.
+        Last, which of these rows lost an input that was set aside. New columns are registered after all else has been
+        checked.
         """
         X, times = self._take_times(X)
         Y = as_frame(Y, "Y", "y", self._targets.keys)
@@ -195,7 +199,10 @@ class RegressorBatches(StreamingEstimator):
             self._widen(new_inputs, tuple(new_inputs), tuple(new_targets))
         n = int(rows.sum())
         points, Z = matrix(inputs, self._inputs.keys, n), matrix(targets, self._targets.keys, n)
-        return points, self._screened(points, Z), None if times is None else times[rows]
+        given = ~np.isnan(points)
+        Z = self._screened(points, Z)
+        is_spoiled = np.asarray((given & np.isnan(points)).any(axis=1))
+        return points, Z, None if times is None else times[rows], is_spoiled
 
 
 def seconds_of(name: Hashable, value: Any) -> float | None:

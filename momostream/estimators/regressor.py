@@ -294,16 +294,25 @@ class MOMoGPRegressor(RegressorBatches, base.MultiTargetRegressor):
             self._note_learnt(time)
         elif found == SCREENED:
             self._screening.note_row(True)
-            self._learn(inputs, targets, time)
+            self._learn(inputs, targets, time, self._is_spoiled(x))
         elif not _is_missing(targets):
-            self._learn(inputs, self._screened_row(inputs, targets), time)
+            self._learn(inputs, self._screened_row(inputs, targets), time, self._is_spoiled(x))
 
-    def _learn(self, x: Array, y: Array, time: float | None) -> None:
+    def _is_spoiled(self, x: Mapping[Any, Any]) -> bool:
+        """Whether an input of the row was set aside."""
+        lost = np.isnan(self._x)
+        if not lost.any():
+            return False
+        given = np.empty(lost.size)
+        self._inputs.encode(x, given)
+        return not np.isnan(given[lost]).all()
+
+    def _learn(self, x: Array, y: Array, time: float | None, is_spoiled: bool = False) -> None:
         """Learn a row whose targets are on the scale of the model."""
         model = self._model
         assert model is not None
         before = model.n_learnt
-        model.learn(x, y, self._now(time))
+        model.learn(x, y, self._now(time), is_spoiled)
         if model.n_learnt > before:
             self._note_learnt(time)
 

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from momostream._checks import Shape, check_indices, check_state
 from momostream.distributions.joint import Distribution, MixtureDistribution
 from momostream.distributions.mixtures import Mixture, Multivariate, Routed, StudentT
-from momostream.distributions.planes import LOCATION, STD, WEIGHT
+from momostream.distributions.planes import LOCATION, SCALE, STD, WEIGHT
 from momostream.distributions.stacked import StackedDistribution, Wrap, joint_distribution
 from momostream.stream.circuits import Circuits
 from momostream.stream.fused import ELSEWHERE, FusedRow
@@ -40,6 +40,8 @@ BLOCK, SINGLY = 256, 64
 ROWS_PER_STEP = 8
 # Errors of experts that are not stacked count as this many deviations at most, whose square is a number.
 LARGEST_ERROR = 1e150
+# Errors in rows of which an input was set aside count in circuits as this many deviations at most.
+SPOILED_CUT = 1.0
 
 
 class StreamModel:
@@ -177,14 +179,18 @@ class StreamModel:
         used = [k for k in range(len(parts)) if shares[k] > 0.0]
         return Mixture(np.log(shares[used]), [parts[k] for k in used])
 
-    def learn(self, x: Array, y: Array, time: float) -> None:
-        """Learn one row; NaN is missing. A row without any target is not learnt."""
+    def learn(self, x: Array, y: Array, time: float, is_spoiled: bool = False) -> None:
+        """Learn one row; NaN is missing. A row without any target is not learnt.
+
+        If it ``is_spoiled``, an input was set aside, and is guessed: circuits learn its targets as far as they are
+        expected.
+        """
         # A product with itself is the cheapest way to find a NaN.
         if math.isnan(y.dot(y)) and np.isnan(y).all():
             return
         self.predict(x, time)
-        if self._fused is None or self._fused.learn(self._token, x, y) < 0:
-            self._learn_in_parts(x, y)
+        if is_spoiled or self._fused is None or self._fused.learn(self._token, x, y) < 0:
+            self._learn_in_parts(x, y, is_spoiled)
         self._work()
 
     def learn_predicted(self, x: Array, y: Array, time: float, door: NDArray[np.int64]) -> int:
@@ -199,7 +205,8 @@ class StreamModel:
             self._work()
         return found
 
-    def _learn_in_parts(self, x: Array, y: Array) -> None:
+    def _learn_in_parts(self, x: Array, y: Array, is_spoiled: bool) -> None:
+        expected = self._as_expected(y) if is_spoiled and self._is_stacked else y
         if self._is_stacked:
             self.stack.learn(y)
         else:
@@ -207,7 +214,16 @@ class StreamModel:
         if self.lags is not None:
             self.lags.learn(self._x, y)
         self.inputs.learn(x)
-        self.circuits.learn_trees(self._token, y)
+        self.circuits.learn_trees(self._token, expected)
+
+    def _as_expected(self, y: Array) -> Array:
+        """Targets, moved to within `SPOILED_CUT` deviations of what the expert with the largest weight expects."""
+        planes, columns = self.stack.planes, np.arange(self.n_targets)
+        best = planes[WEIGHT].argmax(axis=0)
+        location, reach = planes[LOCATION, best, columns], SPOILED_CUT * planes[SCALE, best, columns]
+        with np.errstate(over="ignore", invalid="ignore"):
+            moved = np.clip(y, location - reach, location + reach)
+        return np.where(np.isfinite(moved), moved, y)
 
     def _work(self) -> None:
         """Do one step of what is due: the weights of the lags come before the work of the circuits."""
@@ -221,7 +237,14 @@ class StreamModel:
 
     # ------------------------------------------------------------------ many rows
 
-    def learn_many(self, X: Array, Y: Array, times: Array | None, thorough: bool = False) -> None:
+    def learn_many(
+        self,
+        X: Array,
+        Y: Array,
+        times: Array | None,
+        thorough: bool = False,
+        is_spoiled: NDArray[np.bool_] | None = None,
+    ) -> None:
         """Learn rows in order, in blocks.
 
         Parameters
@@ -232,18 +255,23 @@ class StreamModel:
             Time of each row; by default the number of rows learnt before it.
         thorough
             Do all work that is due after each block, instead of a few steps of it.
+        is_spoiled
+            Rows of which an input was set aside, see `learn`; they are learnt one by one.
         """
         known = ~np.isnan(Y).all(axis=1)
         X, Y = X[known], Y[known]
+        spoiled = np.zeros(len(X), dtype=np.bool_) if is_spoiled is None else is_spoiled[known]
+        # First row from each on that is spoiled.
+        ends = np.minimum.accumulate(np.where(spoiled, np.arange(len(X)), len(X))[::-1])[::-1]
         times = None if times is None else times[known]
         at = 0
         while at < len(X):
             small = self.n_learnt < SINGLY or not self._is_stacked
-            size = 1 if small else min(BLOCK, len(X) - at, self.lags.room if self.lags is not None else BLOCK)
+            size = 1 if small else min(BLOCK, ends[at] - at, self.lags.room if self.lags is not None else BLOCK)
             rows = slice(at, at + max(size, 1))
             now = self.n_learnt + np.arange(len(X[rows]), dtype=np.float64) if times is None else times[rows]
             if size <= 1:
-                self.learn(np.ascontiguousarray(X[at]), np.ascontiguousarray(Y[at]), float(now[0]))
+                self.learn(np.ascontiguousarray(X[at]), np.ascontiguousarray(Y[at]), float(now[0]), bool(spoiled[at]))
             else:
                 self._learn_block(X[rows], np.ascontiguousarray(Y[rows]), now)
                 for _ in range(max(size // ROWS_PER_STEP, 1)):

@@ -95,7 +95,7 @@ def test_most_rows_are_fused(monkeypatch):
     X, Y, times = rows_of("default", 3)
     complete = ~np.isnan(Y).any(axis=1)
     calls, real = [], model._learn_in_parts
-    monkeypatch.setattr(model, "_learn_in_parts", lambda x, y: (calls.append(y), real(x, y)))
+    monkeypatch.setattr(model, "_learn_in_parts", lambda x, y, is_spoiled: (calls.append(y), real(x, y, is_spoiled)))
     for x, y, time in zip(X[complete], Y[complete], times[complete], strict=True):
         model.learn(x, y, time)
     # The first row has no row before it.

@@ -30,7 +30,7 @@ Array = NDArray[np.float64]
 # Bytes of a leaf without its factor, of which the budget knows as well: numbers of its rows, hyper-parameters, objects.
 LEAF_BYTES = 4000
 # How often the factors in memory are counted against the budget, in learnt rows.
-BUDGET_EVERY = 32
+BUDGET_EVERY, LEAVES_PER_ROW = 32, 64
 
 
 class Circuits:
@@ -250,9 +250,10 @@ class Circuits:
             while len(self.rows) > settings.window:
                 self.drop_oldest()
         if settings.memory_budget is not None and self.n_learnt >= self._next_count:
-            self._next_count = self.n_learnt + BUDGET_EVERY
-            leaves = LEAF_BYTES * sum(tree.n_leaves for tree in self.trees)
-            self._evict(max(settings.memory_budget - self.rows.budget_bytes - leaves, 0))
+            n_leaves = sum(tree.n_leaves for tree in self.trees)
+            # A look at thousands of leaves takes milliseconds, in which few rows bring few factors.
+            self._next_count = self.n_learnt + max(BUDGET_EVERY, n_leaves // LEAVES_PER_ROW)
+            self._evict(max(settings.memory_budget - self.rows.budget_bytes - LEAF_BYTES * n_leaves, 0))
 
     def drop_oldest(self) -> None:
         """Forget the oldest row."""

@@ -256,3 +256,17 @@ def test_trees_without_experts_keep_to_their_tokens():
     circuits.learn_trees(token, np.ones(2))
     with pytest.raises(StaleTokenError):
         circuits.learn_trees(token, np.ones(2))
+
+
+def test_more_leaves_are_counted_less_often(monkeypatch):
+    """So that the count of all of them costs a row the same, however many there are."""
+    counted = []
+    monkeypatch.setattr("momostream.stream.circuits.BUDGET_EVERY", 4)
+    monkeypatch.setattr("momostream.stream.circuits.LEAVES_PER_ROW", 1)
+    monkeypatch.setattr(
+        Circuits, "_evict", lambda self, budget: counted.append((self.n_learnt, self.trees[0].n_leaves))
+    )
+    run(new_circuits(experts=("matern32",), memory_budget=10**9), *series(400))
+    rows, leaves = np.array(counted).T
+    assert leaves[-1] > 8
+    assert_array_equal(np.diff(rows), np.maximum(4, leaves[:-1]))

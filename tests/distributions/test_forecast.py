@@ -28,6 +28,7 @@ class Joint(NamedTuple):
     planes: np.ndarray
     between_steps: np.ndarray
     between_series: np.ndarray
+    means: np.ndarray | None = None
 
 
 def joint(n_steps=4, n_series=3, n_experts=2, dof=8.0, seed=0):

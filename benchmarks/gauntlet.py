@@ -37,7 +37,7 @@ PARTS = ("kills", "files", "stores", "bytes", "histories", "lives", "feeds", "le
 HISTORIES = {"regressor": 250, "forecaster": 250, "monitor": 1000, "table": 250}
 QUICK_HISTORIES = {"regressor": 60, "forecaster": 20, "monitor": 60, "table": 10}
 # Of each estimator, and calls of one; with the histories, a million.
-LIVES = {"regressor": (10, LIFE), "forecaster": (10, LIFE), "monitor": (25, LIFE), "table": (7, 2000)}
+LIVES = {"regressor": (10, LIFE), "forecaster": (10, LIFE), "monitor": (32, LIFE), "table": (7, 2000)}
 QUICK_LIVES = {"regressor": (2, 1000), "forecaster": (2, 1000), "monitor": (2, 2000), "table": (2, 200)}
 FILES, QUICK_FILES = 5000, 100
 STORES, QUICK_STORES = 100, 15

@@ -83,7 +83,10 @@ class Page(NamedTuple):
     def lines(self) -> Iterator[tuple[int, Any]]:
         """Numbers and contents of the lines."""
         unpacker = zlib.decompressobj()
-        text = unpacker.decompress(self.packed, MOST_PAGE_BYTES)
+        try:
+            text = unpacker.decompress(self.packed, MOST_PAGE_BYTES)
+        except MemoryError as error:
+            raise FileFormatError("a page of lines unpacks to more than there is memory for") from error
         if not unpacker.eof:
             raise FileFormatError("a page of lines is cut off, or unpacks to much more than it should")
         try:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 from momostream.storage import lines
+from momostream.storage.container import FileFormatError
+from momostream.storage.lines import Page
 from momostream.storage.store import DeadLetter, Output, Store
 
 
@@ -41,3 +44,15 @@ def test_lines_that_have_arrived_are_forgotten_and_keep_their_numbers(path):
         assert [number for number, _ in opened.outputs(5)] == [6]
         assert list(opened.alarms()) == [(2, Output("T01", 9, "cold"))]
         assert [opened.count(table) for table in lines.LINES] == [6, 2, 0]
+
+
+def test_a_page_too_large_for_the_memory_is_refused_in_words(monkeypatch):
+    # Seeds 89 and 71 of changed stores ended in a MemoryError.
+    class Unpacker:
+        def decompress(self, data, most):
+            raise MemoryError("Unable to allocate output buffer.")
+
+    page = Page.of(1, [["a", 1, "text"]])
+    monkeypatch.setattr("momostream.storage.lines.zlib.decompressobj", Unpacker)
+    with pytest.raises(FileFormatError, match="more than there is memory for"):
+        list(page.lines())

@@ -44,9 +44,12 @@ class Means:
         self.moments = np.zeros((2, 3))
         self._shape, self._keep = (horizon, n_series), 1.0 - every / (MEMORY + every)
 
-    def learn(self, values: Array, planes: Array, rests: Array) -> None:
-        """Learn values ``(horizon, n_series)``, NaN where not known, of forecasts with these planes and rests."""
-        means_learn(self._keep, values, planes, rests, self.moments)
+    def learn(self, values: Array, planes: Array, rests: Array, variances: Array) -> None:
+        """Learn values ``(horizon, n_series)``, NaN where not known, of forecasts with these planes and rests.
+
+        ``variances`` are those of the values of each step and series so far, ``(horizon * n_series,)``.
+        """
+        means_learn(self._keep, values, planes, rests, variances, self.moments)
 
     def between(self, planes: Array, rests: Array) -> Array:
         """Means ``(horizon, n_series)`` of a forecast, whose series are at rest or not, ``(n_series,)``."""

@@ -202,7 +202,7 @@ class HorizonModel:
         tempered_errors(values, errors, planes, tempered)
         self.middle.learn(tempered)
         rests = self.ring.rests_of(now)
-        self.means.learn(values, planes, rests)
+        self.means.learn(values, planes, rests, self.mixture.outputs[0, 3])
         scores = self.mixture.learn(values, planes, rests)
         if self.conformal is not None:
             self.conformal.learn(scores)

@@ -14,7 +14,6 @@ from momostream.kernels.mixture import mix, mix_learn
 from momostream.kernels.scalar import NU0, decay, dot, log
 
 __all__ = [
-    "FAR",
     "blend_mean",
     "correlation_learn",
     "deviations",
@@ -33,9 +32,6 @@ __all__ = [
     "tempered_errors",
     "wide_learn",
 ]
-
-# Errors count up to so many deviations when means are learnt.
-FAR = 10.0
 
 
 @kernel(void(ro(1), ro(1), rw(1), rw(1), rw(1), rw(1)))
@@ -346,14 +342,14 @@ def _mixture_mean(planes, q):
     return total
 
 
-@kernel(void(f8, ro(2), ro(3), ro(2), rw(2)))
-def means_learn(keep, values, planes, rests, moments):
+@kernel(void(f8, ro(2), ro(3), ro(2), ro(1), rw(2)))
+def means_learn(keep, values, planes, rests, variances, moments):
     """Learn values (H, P), NaN where not known, of mixtures `planes` (5, M, H P): how far to go towards the blend.
 
     `rests` (H, P) says which series were at rest. `moments` (2, 3), of series that move and of series at rest, are
     discounted by `keep` where there are such values: squares of the way from the mean of the mixture to the blend, the
-    location of the first component; products of way and error; and rows. Ways and errors are in units of the deviation
-    of that component, and a row has a share for each value.
+    location of the first component; products of way and error; and rows, of which each value is a share. Squares and
+    products are relative to the `variances` (H P) of the values.
     """
     share = 1.0 / values.size
     for kind in range(2):
@@ -362,14 +358,13 @@ def means_learn(keep, values, planes, rests, moments):
         for h in range(values.shape[0]):
             for p in range(values.shape[1]):
                 q = h * values.shape[1] + p
-                if math.isnan(values[h, p]) or (rests[h, p] > 0.0) != (kind == 1):
+                if math.isnan(values[h, p]) or variances[q] == 0.0 or (rests[h, p] > 0.0) != (kind == 1):
                     continue
                 mean = _mixture_mean(planes, q)
-                way = (planes[0, 0, q] - mean) / planes[1, 0, q]
-                # One jump must not decide.
-                error = min(max((values[h, p] - mean) / planes[1, 0, q], -FAR), FAR)
-                square += share * way * way
-                product += share * way * error
+                # Relative to that of all values, not of errors: squared errors are ruled by rare large ones.
+                way = (planes[0, 0, q] - mean) / variances[q]
+                square += share * way * (planes[0, 0, q] - mean)
+                product += share * way * (values[h, p] - mean)
                 rows += share
         if rows > 0.0:
             learnt[0] = keep * learnt[0] + square

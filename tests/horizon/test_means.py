@@ -5,20 +5,18 @@ from __future__ import annotations
 import numpy as np
 from numpy.testing import assert_allclose, assert_array_equal
 
-from momostream.distributions.planes import LOCATION, STD, WEIGHT
+from momostream.distributions.planes import LOCATION, WEIGHT
 from momostream.horizon import means as module
 from momostream.horizon.means import Means
-from momostream.kernels.forecasts import FAR
 
 
 def random_planes(rng, H, P, M=3):
     planes = rng.normal(size=(5, M, H * P))
-    planes[STD] = rng.uniform(0.5, 2.0, size=(M, H * P))
     planes[WEIGHT] = rng.dirichlet(np.ones(M), H * P).T
     return planes
 
 
-def naive(history, planes, rests, keep):
+def naive(history, planes, rests, keep, variances):
     """Shares by sums over all forecasts so far; means of the newest."""
     H, P = history[0][0].shape
     mixture = (planes[WEIGHT] * planes[LOCATION]).sum(axis=0).reshape(H, P)
@@ -27,8 +25,8 @@ def naive(history, planes, rests, keep):
         square = product = rows = 0.0
         for values, old, rested in history:
             mean = (old[WEIGHT] * old[LOCATION]).sum(axis=0).reshape(H, P)
-            std = old[STD, 0].reshape(H, P)
-            way, error = (old[LOCATION, 0].reshape(H, P) - mean) / std, np.clip((values - mean) / std, -FAR, FAR)
+            std = np.sqrt(variances).reshape(H, P)
+            way, error = (old[LOCATION, 0].reshape(H, P) - mean) / std, (values - mean) / std
             use = ~np.isnan(values) & (rested == kind)
             if use.any():
                 square = keep * square + (way[use] ** 2).sum() / values.size
@@ -42,14 +40,16 @@ def naive(history, planes, rests, keep):
 def test_means_are_those_of_sums_over_all_forecasts():
     rng = np.random.default_rng(0)
     H, P, every = 3, 2, 2
-    means, history = Means(H, P, every), []
+    means, history, variances = Means(H, P, every), [], rng.uniform(0.5, 2.0, H * P)
     for n in range(60):
         planes, rests = random_planes(rng, H, P), rng.integers(0, 2, P).astype(float)
         if n:
-            assert_allclose(means.between(planes, rests), naive(history, planes, rests, means._keep), rtol=1e-9)
+            assert_allclose(
+                means.between(planes, rests), naive(history, planes, rests, means._keep, variances), rtol=1e-9
+            )
         values = np.where(rng.random((H, P)) < 0.2, np.nan, rng.normal(size=(H, P)))
         rested = rng.integers(0, 2, (H, P)).astype(float)
-        means.learn(values, planes, rested)
+        means.learn(values, planes, rested, variances)
         history.append((values, planes, rested))
     copy = Means(H, P, every)
     copy.restore(means.state())
@@ -63,7 +63,7 @@ def test_the_better_of_the_two_is_found_for_rest_and_for_motion():
         planes, rests = random_planes(rng, 1, 1), np.array([float(n % 2)])
         # At rest the blend is right, in motion the mixture.
         y = planes[LOCATION, 0] if n % 2 else (planes[WEIGHT] * planes[LOCATION]).sum(axis=0)
-        means.learn(y[None], planes, rests[None])
+        means.learn(y[None], planes, rests[None], np.ones(1))
     planes = random_planes(rng, 1, 1)
     assert_allclose(means.between(planes, np.ones(1)), planes[LOCATION, 0, None], atol=0.1)
     mixture = (planes[WEIGHT] * planes[LOCATION]).sum()

@@ -17,7 +17,7 @@ from momostream.distributions.columns import paired_columns, series_columns
 from momostream.distributions.combined import JointArrays, PartOfQuantiles, joint_of_paths, read_groups
 from momostream.distributions.copula import CopulaDistribution
 from momostream.distributions.events import holds, read_condition
-from momostream.distributions.limited import AnyMarginals, carried, held
+from momostream.distributions.limited import AnyMarginals, carried, held, limits_at
 from momostream.distributions.marginals import Marginals, finite_crps
 from momostream.distributions.moments import cut_score
 from momostream.distributions.quantiles import QuantileTable, check_levels, in_order, interval_ends
@@ -190,8 +190,11 @@ class Forecast:
         """Forecasts of least squared error, within the limits; means of the distribution where they are transformed."""
         if self.targets is not None:
             return self._marginals.mean
-        mean = self._of_model.mean if self._joint.means is None else self._joint.means[: len(self)]
-        return mean if self.limits is None else held(self.limits, mean)
+        mean = self._of_model.mean
+        if self._joint.means is None:
+            return mean if self.limits is None else held(self.limits, mean)
+        means = self._joint.means[: len(self)]
+        return means if self.limits is None else np.clip(means, *limits_at(self.limits, mean))
 
     @property
     def each_step(self) -> CopulaDistribution:
@@ -367,8 +370,9 @@ class Forecast:
     def mean(self) -> pd.DataFrame:
         """The forecast of least squared error: a row for each step, a column for each series.
 
-        It weighs the forecasts of all experts by their squared errors, where the mean of samples weighs them by how
-        likely they have made each value; the two differ most for a series that rests now and then.
+        It lies between the mean of the distribution and the blend of all experts, where squared errors have been least;
+        it differs most from the mean of samples for a series that rests now and then. Forecasts of paths
+        (``strategy="recursive"``) and of transformed targets have the mean of their distribution.
         """
         return self._frame(self.circles.wrap(self._means))
 

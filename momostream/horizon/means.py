@@ -1,9 +1,9 @@
 """The forecast of least squared error.
 
-The blend is made for squared errors, the mixture around it for the whole distribution. Part of the mixture follows the
-other blend, of absolute errors, and lies at the last value while a series is at rest. Its mean is the mean of two or
-three forecasts, which often errs less than one, and errs more where a series that rests is bound to move. `Means`
-learns how far to go from the one to the other.
+The blend is made for squared errors, the mixture around it for the whole distribution: part of the mixture follows a
+second blend, of least absolute error, and lies at the last value while a series is at rest. The mean of the mixture is
+thus an average of several forecasts, which often errs less than the best of them; but for a series that rests and is
+bound to move, it stays too near to the last value. `Means` learns the weight of the blend beside that mean.
 """
 
 from __future__ import annotations
@@ -19,42 +19,36 @@ __all__ = ["Means"]
 
 Array = NDArray[np.float64]
 
-# Memory in forecasts; rows that the first guess is worth, and the guess: how far to go from mixture to blend.
-MEMORY, GUESSED_ROWS, GUESS = 1000.0, 50.0, 0.5
+# Memory in forecasts; the first guess of the weight of the blend, and how many forecasts it is worth.
+MEMORY, GUESS, N_GUESSED = 1000.0, 0.5, 50.0
 
 
 class Means:
-    """Means between those of mixtures and blend: as far for all steps and series that move, and for all at rest.
+    """Means between those of mixtures and the blend: one weight for all series that move, one for all at rest.
 
     Parameters
     ----------
     horizon, n_series
         Shape of a forecast.
-    every
-        Values of a step come every so many rows.
 
     Attributes
     ----------
     moments
-        Discounted squares of the way from the mean of the mixture to the blend, its products with the errors of the
-        mixture, and rows, ``(2, 3)``; series that move come first.
+        Discounted squares of the distance from the mean of the mixture to the blend, its products with the errors of
+        that mean, and numbers of forecasts, ``(2, 3)``; series that move come first.
     """
 
-    def __init__(self, horizon: int, n_series: int, every: int = 1) -> None:
-        self.moments = np.zeros((2, 3))
-        self._shape, self._keep = (horizon, n_series), 1.0 - every / (MEMORY + every)
+    def __init__(self, horizon: int, n_series: int) -> None:
+        self._shape, self.moments = (horizon, n_series), np.zeros((2, 3))
 
-    def learn(self, values: Array, planes: Array, rests: Array, variances: Array) -> None:
-        """Learn values ``(horizon, n_series)``, NaN where not known, of forecasts with these planes and rests.
-
-        ``variances`` are those of the values of each step and series so far, ``(horizon * n_series,)``.
-        """
-        means_learn(self._keep, values, planes, rests, variances, self.moments)
+    def learn(self, values: Array, planes: Array, rests: Array) -> None:
+        """Learn values ``(horizon, n_series)``, NaN where not known, of forecasts with these planes and rests."""
+        means_learn(1.0 - 1.0 / MEMORY, values, planes, rests, self.moments)
 
     def between(self, planes: Array, rests: Array) -> Array:
         """Means ``(horizon, n_series)`` of a forecast, whose series are at rest or not, ``(n_series,)``."""
         means = np.empty(self._shape)
-        means_between(GUESSED_ROWS, GUESS, planes, rests, self.moments, means)
+        means_between(N_GUESSED, GUESS, planes, rests, self.moments, means)
         return means
 
     @property

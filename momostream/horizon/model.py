@@ -43,8 +43,6 @@ log = logging.getLogger("momostream")
 EVERY_STEPS = 24
 # Rows that are searched for a season, the row of the first search, and by how much their number has grown at the next.
 SEASON_ROWS, FIRST_SEARCH, SEARCH_GROWTH = 1024, 64, 1.5
-# Two lengths of a season that differ by less than this part are one.
-SAME_SEASON = 1 / 32
 # Circuits with more of the blend than this do not start again for a season.
 LEAD = 0.5
 # Waves of a season that is not that of a calendar.
@@ -101,7 +99,7 @@ class HorizonModel:
         self.blend = Blend(len(self.expert_names), H, n_series, every)
         self.middle = Blend(len(self.expert_names), H, n_series, every)
         self.smoothing = Smoothing(H, n_series)
-        self.mixture, self.means = BlendMixture(H, n_series, every), Means(H, n_series, every)
+        self.mixture, self.means = BlendMixture(H, n_series, every), Means(H, n_series)
         self.correlation = StepSeriesCorrelation(H, n_series)
         self.conformal = Conformal(H, n_series) if settings.conformal else None
         wide = self.experts.wide
@@ -155,9 +153,11 @@ class HorizonModel:
             return
         self.inputs.see(x)
         terms = self._ahead.terms[0]
+        # Forecasts of this row knew no more than the rows before.
+        reach = self.past.reach() if now else None
         self.past.append(y, np.concatenate([x, self.inputs.bend(x, terms), terms]) if x.size else terms)
-        if now:
-            self._learn_forecasts(y, now)
+        if reach is not None:
+            self._learn_forecasts(y, now, reach)
         if now >= H and self.ring.seen[now % H] == now - H:
             self._learn_origin(now - H)
         self.experts.learn(self.past, self._ahead)
@@ -194,15 +194,17 @@ class HorizonModel:
             return Ahead(waves_of(self.seasons[0], row, n), self._no_calendar.alike)
         return self._no_calendar
 
-    def _learn_forecasts(self, y: Array, now: int) -> None:
-        """Compare the values of a row with all forecasts of them."""
-        values, errors, planes = self.ring.recall(now, y, self.past, self.experts.moving, self.mixture.stands_still)
+    def _learn_forecasts(self, y: Array, now: int, reach: tuple[Array, Array]) -> None:
+        """Compare the values of a row with all forecasts of them, which lie in the reach of the rows before."""
+        values, errors, planes = self.ring.recall(
+            now, y, self.past, reach, self.experts.moving, self.mixture.stands_still
+        )
         self.blend.learn(errors)
         tempered = np.empty_like(errors)
         tempered_errors(values, errors, planes, tempered)
         self.middle.learn(tempered)
         rests = self.ring.rests_of(now)
-        self.means.learn(values, planes, rests, self.mixture.outputs[0, 3])
+        self.means.learn(values, planes, rests)
         scores = self.mixture.learn(values, planes, rests)
         if self.conformal is not None:
             self.conformal.learn(scores)
@@ -237,7 +239,7 @@ class HorizonModel:
         located = self.ring.located[slot, :, self.experts.at["own"].stop - 1]
         if D:
             change = past.inputs[rows, 0, :D] - past.inputs[past.last - H, 0, :D]
-            located = located + np.einsum("hpd,hd->hp", self.ring.slopes[slot, :, 1], change)
+            located = np.clip(located + np.einsum("hpd,hd->hp", self.ring.slopes[slot, :, 1], change), *past.reach())
         return past.observed[rows] - located
 
     def _search_season(self) -> None:
@@ -246,9 +248,12 @@ class HorizonModel:
         season = find_season(past.series[max(past.last + 1 - SEASON_ROWS, past.first) : past.last + 1, 0])
         found = () if season is None else (season, 2 * season)
         # One search may find a season by chance: it counts when the next one finds it, too.
-        if _agree(found, self._found) and not _agree(found, self.seasons):
+        if found == self._found and found != self.seasons:
             log.info("row %d: season of %s rows", past.n_rows, season)
             self._set_seasons(found)
+        elif self.features.season != (self.seasons[0] if self.seasons else None):
+            # Circuits that led the blend may no longer do so.
+            self._show_season(self.seasons[0] if self.seasons else None)
         self._found = found
 
     def _set_seasons(self, seasons: tuple[int, ...]) -> None:
@@ -261,10 +266,10 @@ class HorizonModel:
             self._show_season(seasons[0] if seasons else None)
 
     def _show_season(self, season: int | None) -> None:
-        """Let circuits learn again from here on, with the season among their coordinates, unless they lead the blend.
+        """Put the season among features; circuits learn again with it, so not while they have most of the blend.
 
         A feed that swings without a clock, like a pendulum, seems to have a season now and then. Circuits that forecast
-        it better than all others know how it swings.
+        it better than all others must not begin again for that.
         """
         if self.blend.weights[:, :, self.experts.of_circuits].sum(axis=2).mean() > LEAD:
             return
@@ -415,8 +420,3 @@ class HorizonModel:
         if model.experts.curved is not None and model.ring.seen[newest % settings.horizon] == newest:
             model.experts.curved.kept = newest
         return model
-
-
-def _agree(found: tuple[int, ...], known: tuple[int, ...]) -> bool:
-    """Whether two searches found the same season, or both none."""
-    return len(found) == len(known) and all(abs(a - b) <= SAME_SEASON * b for a, b in zip(found, known, strict=True))

@@ -57,7 +57,7 @@ class Paths:
         self.model, self.n_paths, self.horizon, self.rng = model, n_paths, horizon, rng
         past = model.past
         # No further back than any expert looks.
-        back = max(LONG, model.features.n_lags, *model.seasons) + 1
+        back = max(LONG, model.features.n_lags, model.features.season or 0, *model.seasons) + 1
         if ahead is not None:
             back = max(back, int(ahead.alike.max()) + 1)
         rows = slice(max(past.first, past.last + 1 - back), past.last + 1)

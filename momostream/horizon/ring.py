@@ -145,15 +145,17 @@ class Ring:
         keep_forecast(made.located, made.slopes, made.planes, self.located[slot], self.slopes[slot], self.planes[slot])
         self.blend_slope[slot] = made.blend_slope
 
-    def recall(self, row: int, y: Array, past: Past, own: slice, stands_still: Array) -> Recalled:
+    def recall(
+        self, row: int, y: Array, past: Past, reach: tuple[Array, Array], own: slice, stands_still: Array
+    ) -> Recalled:
         """The forecasts of a row that has just come with values ``y``, given the inputs that came.
 
         ``own`` are the experts that move with the inputs, with the slopes of the first and of the second; a third moves
-        as the second, none beyond the reach of the past. ``stands_still`` marks the components that do not move while a
-        series is at rest.
+        as the second, none beyond ``reach``, see `Past.reach`. ``stands_still`` marks the components that do not move
+        while a series is at rest.
         """
         recall(
-            row, past.last, self.kept, y, *past.reach(), past.inputs, own.start, own.stop - own.start, stands_still,
+            row, past.last, self.kept, y, *reach, past.inputs, own.start, own.stop - own.start, stands_still,
             self.rests, self.located, self.slopes, self.blend_slope, self.planes, *self._recalled,
         )  # fmt: skip
         return self._recalled

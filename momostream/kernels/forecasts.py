@@ -14,6 +14,7 @@ from momostream.kernels.mixture import mix, mix_learn
 from momostream.kernels.scalar import NU0, decay, dot, log
 
 __all__ = [
+    "FAR",
     "blend_mean",
     "correlation_learn",
     "deviations",
@@ -32,6 +33,9 @@ __all__ = [
     "tempered_errors",
     "wide_learn",
 ]
+
+# Errors, and distances of forecasts, count up to so many deviations when means are learnt.
+FAR = 10.0
 
 
 @kernel(void(ro(1), ro(1), rw(1), rw(1), rw(1), rw(1)))
@@ -342,52 +346,55 @@ def _mixture_mean(planes, q):
     return total
 
 
-@kernel(void(f8, ro(2), ro(3), ro(2), ro(1), rw(2)))
-def means_learn(keep, values, planes, rests, variances, moments):
-    """Learn values (H, P), NaN where not known, of mixtures `planes` (5, M, H P): how far to go towards the blend.
+@kernel(void(f8, ro(2), ro(3), ro(2), rw(2)))
+def means_learn(keep, values, planes, rests, moments):
+    """Learn values (H, P), NaN where not known, of mixtures `planes` (5, M, H P): the best weight of the blend.
 
     `rests` (H, P) says which series were at rest. `moments` (2, 3), of series that move and of series at rest, are
-    discounted by `keep` where there are such values: squares of the way from the mean of the mixture to the blend, the
-    location of the first component; products of way and error; and rows, of which each value is a share. Squares and
-    products are relative to the `variances` (H P) of the values.
+    discounted by `keep` for each whole forecast: squares of the distance from the mean of the mixture to the blend, the
+    location of the first component; products of that distance and the error of the mean; and the number of forecasts,
+    of which each value is a part. Distances and errors are in units of the deviation of that component, and errors
+    count up to `FAR` of them: one jump must not decide.
     """
-    share = 1.0 / values.size
+    part = 1.0 / values.size
     for kind in range(2):
-        learnt = moments[kind]
-        square = product = rows = 0.0
+        square = product = number = 0.0
         for h in range(values.shape[0]):
             for p in range(values.shape[1]):
                 q = h * values.shape[1] + p
-                if math.isnan(values[h, p]) or variances[q] == 0.0 or (rests[h, p] > 0.0) != (kind == 1):
+                if math.isnan(values[h, p]) or (rests[h, p] > 0.0) != (kind == 1):
                     continue
                 mean = _mixture_mean(planes, q)
-                # Relative to that of all values, not of errors: squared errors are ruled by rare large ones.
-                way = (planes[0, 0, q] - mean) / variances[q]
-                square += share * way * (planes[0, 0, q] - mean)
-                product += share * way * (values[h, p] - mean)
-                rows += share
-        if rows > 0.0:
-            learnt[0] = keep * learnt[0] + square
-            learnt[1] = keep * learnt[1] + product
-            learnt[2] = keep * learnt[2] + rows
+                distance = (planes[0, 0, q] - mean) / planes[1, 0, q]
+                error = min(max((values[h, p] - mean) / planes[1, 0, q], -FAR), FAR)
+                # NaN and infinity teach nothing.
+                if abs(distance) < FAR:
+                    square += part * distance * distance
+                    product += part * distance * error
+                    number += part
+        if number > 0.0:
+            kept = keep**number
+            moments[kind, 0] = kept * moments[kind, 0] + square
+            moments[kind, 1] = kept * moments[kind, 1] + product
+            moments[kind, 2] = kept * moments[kind, 2] + number
 
 
 @kernel(void(f8, f8, ro(3), ro(1), ro(2), rw(2)))
 def means_between(n_guessed, guess, planes, rests, moments, means):
-    """Set `means` (H, P) between those of the mixtures and the blend, as far as had the least squared error so far.
+    """Set `means` (H, P) between those of the mixtures and the blend, by the weight of least squared error so far.
 
-    How far is drawn to the `guess` as if that came from `n_guessed` rows; the rest is as in `means_learn`, and `rests`
-    (P) of now.
+    The weight is shrunk towards the `guess` as if that came from `n_guessed` forecasts; the rest is as in
+    `means_learn`, and `rests` (P) of now.
     """
     for h in range(means.shape[0]):
         for p in range(means.shape[1]):
             q = h * means.shape[1] + p
             learnt = moments[1 if rests[p] > 0.0 else 0]
-            far = guess
+            weight = guess
             if learnt[0] > 0.0:
-                far = (learnt[2] * learnt[1] / learnt[0] + n_guessed * guess) / (learnt[2] + n_guessed)
+                weight = (learnt[2] * learnt[1] / learnt[0] + n_guessed * guess) / (learnt[2] + n_guessed)
             mean = _mixture_mean(planes, q)
-            means[h, p] = mean + min(max(far, 0.0), 1.0) * (planes[0, 0, q] - mean)
+            means[h, p] = mean + min(max(weight, 0.0), 1.0) * (planes[0, 0, q] - mean)
 
 
 @kernel(

@@ -66,7 +66,7 @@ _NO_CORRELATION = np.empty((0, 0))
 class _SingleValues(NamedTuple):
     """The planes of a forecast without the correlations, which are large and not scored.
 
-    Its means are kept beside it.
+    Its means are kept in `PredictedValues`.
     """
 
     planes: Array

@@ -181,3 +181,14 @@ def test_forecasts_of_least_squared_error_go_where_the_series_go():
     assert_allclose(total.mean["farm"], parts.means.sum(axis=1))
     # Quantiles are those of the distribution.
     assert_allclose(total.quantile(0.3), mixed.aggregate({"farm": list(NAMES)}).quantile(0.3))
+
+
+def test_forecasts_of_least_squared_error_stay_within_the_limits():
+    parts = joint()
+    parts.means = np.full((4, 3), 20.0)
+    # The first limit is firm, the second gives way to the distribution, whose means are at most 10.
+    limits = np.array([[0.0] * 3, [5.0, 8.0, np.inf], [0.0] * 3, [0.0, 1.0, 0.0]])
+    forecast = Forecast(parts, NAMES, limits=limits)
+    assert (forecast.mean["a"] == 5.0).all() and (forecast.mean["mean wind"] == 20.0).all()
+    assert_array_equal(forecast.mean["b"], forecast._marginals.high[:, 1])
+    assert (forecast.mean["b"] < 12.0).all()

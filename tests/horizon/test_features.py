@@ -117,3 +117,15 @@ def test_paths_see_the_same_as_the_row_they_start_from(seasons):
     f, points = Paths(model, 3, 4, None, rng)._features()
     assert_array_equal(points, np.tile(model.point, (3, 1)))
     assert_array_equal(model.experts.wide.cut(f), np.tile(model.ring.features[0], (3, 1)))
+
+
+def test_paths_look_back_as_far_as_the_season_that_circuits_were_shown():
+    rng = np.random.default_rng(0)
+    model = HorizonModel(HorizonSettings(horizon=1, experts=LINEAR, seed=0), 2, 1)
+    # One season was found, another one is in force: circuits that lead were not shown it.
+    model.features.set_season(50)
+    for y, x in zip(rng.normal(size=(60, 2)), rng.normal(size=(60, 1)), strict=True):
+        model.learn(y, x)
+    model.seasons = (12, 24)
+    _, points = Paths(model, 3, 4, None, rng)._features()
+    assert_array_equal(points, np.tile(model.point, (3, 1)))

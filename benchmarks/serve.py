@@ -100,7 +100,7 @@ def memory(folder: Path, quick: bool) -> dict[str, Any]:
 
 
 def _resident(folder: Path, n_machines: int, n_rows: int, window: int | None = None) -> dict[str, Any]:
-    """Resident memory, and that of models, over so many rows of each machine."""
+    """Resident memory, and that of models, over this many rows of each machine."""
     trial = Load(folder, n_machines, 0, window)
     try:
         cpu = trial.simulate(n_rows, datetime.now(UTC))

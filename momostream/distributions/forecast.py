@@ -17,7 +17,7 @@ from momostream.distributions.columns import paired_columns, series_columns
 from momostream.distributions.combined import JointArrays, PartOfQuantiles, joint_of_paths, read_groups
 from momostream.distributions.copula import CopulaDistribution
 from momostream.distributions.events import holds, read_condition
-from momostream.distributions.limited import AnyMarginals, carried, held, limits_at
+from momostream.distributions.limited import AnyMarginals, carried, limits_at
 from momostream.distributions.marginals import Marginals, finite_crps
 from momostream.distributions.moments import cut_score
 from momostream.distributions.quantiles import QuantileTable, check_levels, in_order, interval_ends
@@ -190,11 +190,11 @@ class Forecast:
         """Forecasts of least squared error, within the limits; means of the distribution where they are transformed."""
         if self.targets is not None:
             return self._marginals.mean
-        mean = self._of_model.mean
-        if self._joint.means is None:
-            return mean if self.limits is None else held(self.limits, mean)
-        means = self._joint.means[: len(self)]
-        return means if self.limits is None else np.clip(means, *limits_at(self.limits, mean))
+        means = self._of_model.mean if self._joint.means is None else self._joint.means[: len(self)]
+        if self.limits is None or not ((means < self.limits[0]) | (means > self.limits[1])).any():
+            return means
+        # Limits give way to the distribution, not to these.
+        return np.clip(means, *limits_at(self.limits, self._of_model.mean))
 
     @property
     def each_step(self) -> CopulaDistribution:

@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from momostream._checks import check, whole
 from momostream.horizon.durations import parse_duration
 
-__all__ = ["origins", "whole"]
+__all__ = ["origins"]
 
 
 def origins(times: pd.Index[Any], start: Any, step: Any, horizon: int) -> list[int]:
@@ -42,7 +43,8 @@ def origins(times: pd.Index[Any], start: Any, step: Any, horizon: int) -> list[i
         )
     span = _span("step", step)
     if span is None:
-        return list(range(first, stop, whole("step", step)))
+        check("step", step, whole(1))
+        return list(range(first, stop, step))
     dates = _dates("step", step, times)
     marks = pd.date_range(dates[first], dates[-1], freq=span)
     # After a gap, several marks fall on one row.
@@ -50,17 +52,11 @@ def origins(times: pd.Index[Any], start: Any, step: Any, horizon: int) -> list[i
     return [int(n) for n in found if n < stop]
 
 
-def whole(name: str, value: Any) -> int:
-    """A count that a caller gave."""
-    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
-        raise ValueError(f"{name}={value!r} is not accepted: use a whole number of at least 1")
-    return int(value)
-
-
 def _first(times: pd.Index[Any], start: Any) -> int:
     span = None if isinstance(start, date | np.datetime64) else _span("start", start, or_time=True)
     if span is None and not isinstance(start, str | date | np.datetime64):
-        return whole("start", start)
+        check("start", start, whole(1))
+        return int(start)
     dates = _dates("start", start, times)
     first = dates[0] + span if span is not None else _moment(start, dates)
     found = int(dates.searchsorted(first, side="left"))

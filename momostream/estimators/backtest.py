@@ -15,11 +15,12 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from momostream._checks import check, whole
 from momostream.distributions.circular import NO_CIRCLES, Circle, Circles
 from momostream.distributions.scores import absolute_error, squared_error
 from momostream.estimators._frames import as_frame
 from momostream.estimators._long import long_names, to_wide, wide_inputs
-from momostream.estimators._origins import origins, whole
+from momostream.estimators._origins import origins
 from momostream.horizon.calendar import NUMBER
 from momostream.horizon.durations import n_steps_of
 
@@ -459,10 +460,11 @@ def _check_horizon(model: Any, horizon: int | str | None, frame: pd.DataFrame) -
     horizon, most = (_steps(span, model, frame) if isinstance(span, str) else span for span in (horizon, most))
     if horizon is None and most is None:
         raise ValueError(f"horizon is missing: {type(model).__name__} has none of its own")
-    wanted = whole("horizon", most if horizon is None else horizon)
+    wanted: Any = most if horizon is None else horizon
+    check("horizon", wanted, whole(1))
     if most is not None and wanted > most and getattr(model, "strategy", "direct") == "direct":
         raise ValueError(f"horizon={wanted} is not accepted: the model forecasts {most} steps")
-    return wanted
+    return int(wanted)
 
 
 def _steps(span: str, model: Any, frame: pd.DataFrame) -> int:

@@ -33,7 +33,7 @@ def standardisation(Y: Array) -> tuple[Array, Array]:
     # Round-off of a large constant is not variation.
     constant = scale <= 1e-13 * size
     if constant.any():
-        # A constant of nothing, or so near to it that its share is no number, has no size.
+        # A constant of nothing, or so near to it that its share is not a number, has no size.
         scale[constant] = CONSTANT_SCALE * np.where(size > SMALLEST, size, 1.0)[constant]
     if not is_complete:
         scale[count == 0] = 1.0

@@ -251,9 +251,9 @@ class HorizonModel:
         if found == self._found and found != self.seasons:
             log.info("row %d: season of %s rows", past.n_rows, season)
             self._set_seasons(found)
-        elif self.features.season != (self.seasons[0] if self.seasons else None):
+        elif self.features.season != self._season:
             # Circuits that led the blend may no longer do so.
-            self._show_season(self.seasons[0] if self.seasons else None)
+            self._show_season()
         self._found = found
 
     def _set_seasons(self, seasons: tuple[int, ...]) -> None:
@@ -263,9 +263,14 @@ class HorizonModel:
         if self.settings.seasons is None:
             if not self.has_calendar:
                 self._fill_waves()
-            self._show_season(seasons[0] if seasons else None)
+            self._show_season()
 
-    def _show_season(self, season: int | None) -> None:
+    @property
+    def _season(self) -> int | None:
+        """The shortest season in rows; None if there is none."""
+        return self.seasons[0] if self.seasons else None
+
+    def _show_season(self) -> None:
         """Put the season among features; circuits learn again with it, so not while they have most of the blend.
 
         A feed that swings without a clock, like a pendulum, seems to have a season now and then. Circuits that forecast
@@ -273,7 +278,7 @@ class HorizonModel:
         """
         if self.blend.weights[:, :, self.experts.of_circuits].sum(axis=2).mean() > LEAD:
             return
-        self.features.set_season(season)
+        self.features.set_season(self._season)
         self.experts.start_circuits()
         self.ring.seen[:] = -1
 
@@ -398,7 +403,7 @@ class HorizonModel:
         model._found, model.inputs.centre = tuple(state["seen"]), state["centre"].copy()
         model._ahead = Ahead(*(part.copy() for part in state["ahead"]))
         # Earlier versions showed every season to the circuits.
-        shown = state.get("shown", model.seasons[0] if model.seasons else None)
+        shown = state.get("shown", model._season)
         if settings.seasons is None and shown is not None:
             model.features.set_season(shown)
             model.experts.start_circuits()

@@ -145,10 +145,10 @@ class Paths:
                 location, std = np.empty((2, n, model.n_series))
                 tree.predict_rows(np.ascontiguousarray(points[:, tree.start :]), location, std)
                 located[k] = base + np.where(np.isfinite(std), location, 0.0)
-        located = np.clip(located, *model.past.reach())
+        reach = model.past.reach()
+        located = np.clip(located, *reach)
         blend, middle = (np.einsum("knp,pk->np", located, by.weights[0]) for by in (model.blend, model.middle))
-        lowest, highest = model.past.reach()
-        return np.clip(blend + moved, lowest, highest), np.clip(middle + moved, lowest, highest)
+        return np.clip(blend + moved, *reach), np.clip(middle + moved, *reach)
 
     def _own_lags(self) -> tuple[Array, Array]:
         """Forecasts of the regressions on own lags, shape ``(2, n_paths, n_series)``, and how far inputs move them."""

@@ -215,8 +215,8 @@ class Store(Database):
             self._stage(db, staged)
             self._set_meta(db, "totals", container.dumps("totals", self._open_totals))
             db.execute("COMMIT")
-            # Pages are cached for the commit alone. Kept, they would grow up to the limit within an hour, which nobody
-            # can tell from a leak.
+            # Pages are cached for the commit alone. Kept, they would grow up to the limit within an hour, which looks
+            # like a leak.
             db.execute("PRAGMA shrink_memory")
         self.bytes_written, self._n_put, self._open_totals = self._written, 0, {}
 

@@ -29,7 +29,7 @@ Array = NDArray[np.float64]
 
 # Bytes of a leaf without its factor, of which the budget knows as well: numbers of its rows, hyper-parameters, objects.
 LEAF_BYTES = 4000
-# How often the factors in memory are counted against the budget, in learnt rows.
+# How often the factors in memory are counted against the budget, in learnt rows, and for how many leaves one row later.
 BUDGET_EVERY, LEAVES_PER_ROW = 32, 64
 
 
@@ -146,14 +146,11 @@ class Circuits:
 
         The leaves are ready for a prediction of this token, and for the row.
         """
-        found: list[int] = []
-        for tree in self.trees:
-            leaf = tree.open_leaf(point, token)
-            if leaf is None:
-                return None
-            found += leaf.book.address, leaf.n_rows
+        leaves = self._opened(point, token)
+        if leaves is None:
+            return None
         self._token = token
-        return found
+        return [number for leaf in leaves for number in (leaf.book.address, leaf.n_rows)]
 
     def note_row(self, spoilt: int) -> None:
         """Note that compiled code has learnt the point, in the leaves of `open_leaves` too, and stored it.
@@ -172,8 +169,8 @@ class Circuits:
     def learn_row(self, point: Array, y: Array) -> None:
         """Predict a row and learn it; `work` then does what is due."""
         # A product with itself is the cheapest way to find a NaN.
-        leaves = None if math.isnan(y.dot(y)) else self._leaves_without_gaps(point)
-        if leaves is None:
+        leaves = None if math.isnan(y.dot(y)) else self._opened(point.tolist(), next_token())
+        if leaves is None or any(leaf.has_gaps for leaf in leaves):
             location, std = np.empty((2, len(self.trees), self.n_targets))
             self.learn_trees(self.predict_trees(point, location, std), y)
             return
@@ -184,12 +181,12 @@ class Circuits:
         self.n_learnt += 1
         self.forget()
 
-    def _leaves_without_gaps(self, point: Array) -> list[Leaf] | None:
-        """The leaf of each tree that a point goes to, with room for it; None if to several, or if one has gaps."""
-        values, found = point.tolist(), []
+    def _opened(self, point: list[float], token: int) -> list[Leaf] | None:
+        """The leaf of each tree that a point goes to, ready for it; None if to several."""
+        found = []
         for tree in self.trees:
-            leaf = tree.open_leaf(values, next_token())
-            if leaf is None or leaf.has_gaps:
+            leaf = tree.open_leaf(point, token)
+            if leaf is None:
                 return None
             found.append(leaf)
         return found

@@ -133,7 +133,7 @@ def test_rare_children_do_not_rule_the_second_moments_of_mixtures():
 
 
 def test_a_cut_is_the_least_that_will_do():
-    """A component that is wide and not rare is no tail, and nothing is cut."""
+    """A component that is wide and not rare is not a tail, and nothing is cut."""
     scales, dofs = [[[1.0], [100.0]]], [[[8.0], [8.0]]]
     for weight, cut in ((0.1, 0.0), (0.003, 3e-3), (3e-5, 1e-4)):
         m = Marginals([[[1.0 - weight], [weight]]], np.zeros((1, 2, 1)), scales, dofs)
